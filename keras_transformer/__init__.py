@@ -1,0 +1,42 @@
+"""Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
+
+from keras_transformer import decoding, layers, masking, models
+from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch
+from keras_transformer.layers import (
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadAttention,
+    PositionalEncoding,
+    TokenEmbedding,
+)
+from keras_transformer.losses import MaskedCrossentropy
+from keras_transformer.metrics import MaskedAccuracy, Perplexity
+from keras_transformer.models import Transformer
+from keras_transformer.schedules import WarmupSchedule
+
+__all__ = [
+    "BeamSearch",
+    "DecodeResult",
+    "Decoder",
+    "DecoderLayer",
+    "Encoder",
+    "EncoderLayer",
+    "FeedForward",
+    "GreedySearch",
+    "MaskedAccuracy",
+    "MaskedCrossentropy",
+    "MultiHeadAttention",
+    "Perplexity",
+    "PositionalEncoding",
+    "TokenEmbedding",
+    "Transformer",
+    "WarmupSchedule",
+    "decoding",
+    "layers",
+    "masking",
+    "models",
+]
+__version__ = "0.1.0.dev0"

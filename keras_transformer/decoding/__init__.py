@@ -1,0 +1,7 @@
+"""Searches for the best output over any step function; they know no model."""
+
+from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.greedy_search import GreedySearch
+from keras_transformer.decoding.result import DecodeResult
+
+__all__ = ["BeamSearch", "DecodeResult", "GreedySearch"]

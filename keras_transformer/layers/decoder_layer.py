@@ -1,0 +1,191 @@
+"""One layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.layers.attach_mask import AttachMask
+from keras_transformer.layers.encoder_layer import block_config, head_width
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.residual import Residual
+from keras_transformer.masking import combine_masks, zero_masked
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class DecoderLayer(keras.layers.Layer):
+    """Lets each position attend to those before it and to the memory, then transforms it.
+
+    `y = norm(x + causal_attention(x, x))`, `z = norm(y + attention(y, memory))`,
+    `output = norm(z + FFN(z))`; with `norm_first` the normalisation moves before each sub-layer.
+    Without a memory the middle sub-layer is absent: a decoder-only layer.
+
+    Args:
+        num_heads: number of heads; each is `d_model / num_heads` wide.
+        d_ff: inner width of the feed-forward network.
+        dropout: rate of the dropout on each sub-layer's output.
+        norm_first: normalise before each sub-layer instead of after it.
+        activation: of the feed-forward network.
+
+    Shapes:
+        inputs: (batch, target, d_model). memory: (batch, source, width). padding_mask:
+        (batch, target). memory_padding_mask: (batch, source). Output: (batch, target, d_model).
+
+    Returns:
+        A tensor of the layer's compute dtype.
+
+    Raises:
+        ValueError: for a bad argument, a d_model that num_heads does not divide, a mask that is
+            not boolean, or a memory given in some calls only.
+
+    Masking: always causal. Combines each mask given with Keras's implicit one of the same tensor
+    (`mask`, `inputs_mask`, `memory_mask`, which Keras fills in), and sets the mask of its output.
+
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.1.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = DecoderLayer(num_heads=2, d_ff=32)
+    >>> layer(np.zeros((1, 3, 8)), memory=np.zeros((1, 5, 8))).shape
+    (1, 3, 8)
+    """
+
+    def __init__(
+        self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = arguments.positive_integer("num_heads", num_heads)
+        self.d_ff = arguments.positive_integer("d_ff", d_ff)
+        self.dropout = arguments.rate("dropout", dropout)
+        self.norm_first = arguments.boolean("norm_first", norm_first)
+        self.activation = keras.activations.get(activation)
+        self.supports_masking = True
+
+    def build(self, inputs_shape, memory_shape=None):
+        """Builds the sub-layers; those that read the memory only when there is one."""
+        dtype = self.dtype_policy
+        key_dim = head_width(inputs_shape[-1], self.num_heads)
+        self.self_attention = MultiHeadAttention(
+            self.num_heads, key_dim, dtype=dtype, name="self_attention"
+        )
+        self.self_attention.build(inputs_shape, inputs_shape)
+        self.self_attention_residual = self._residual("self_attention_residual", inputs_shape)
+        self.reads_memory = memory_shape is not None
+        if self.reads_memory:
+            self.cross_attention = MultiHeadAttention(
+                self.num_heads, key_dim, dtype=dtype, name="cross_attention"
+            )
+            self.cross_attention.build(inputs_shape, memory_shape)
+            self.cross_attention_residual = self._residual("cross_attention_residual", inputs_shape)
+        self.feed_forward = FeedForward(self.d_ff, self.activation, dtype=dtype, name="feed_forward")
+        self.feed_forward.build(inputs_shape)
+        self.feed_forward_residual = self._residual("feed_forward_residual", inputs_shape)
+        self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")
+        self.built = True
+
+    def _residual(self, name, shape):
+        residual = Residual(self.dropout, self.norm_first, dtype=self.dtype_policy, name=name)
+        residual.build(shape)
+        return residual
+
+    def call(
+        self,
+        inputs,
+        memory=None,
+        padding_mask=None,
+        memory_padding_mask=None,
+        training=None,
+        mask=None,
+        inputs_mask=None,
+        memory_mask=None,
+    ):
+        """Returns the transformed positions."""
+        self._check_memory(memory)
+        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
+        inputs = zero_masked(inputs, padding_mask)
+
+        normed = self.self_attention_residual.enter(inputs)
+        attended = self.self_attention(
+            normed, normed, value_mask=padding_mask, use_causal_mask=True, training=training
+        )
+        hidden = self.self_attention_residual.leave(inputs, attended, training)
+
+        if memory is not None:
+            attended = self.cross_attention(
+                self.cross_attention_residual.enter(hidden),
+                zero_masked(memory, memory_padding_mask),
+                value_mask=memory_padding_mask,
+                training=training,
+            )
+            hidden = self.cross_attention_residual.leave(hidden, attended, training)
+
+        outputs = self._transform(hidden, training)
+        return self.attach_mask(outputs, mask=padding_mask)
+
+    def _transform(self, hidden, training=None):
+        transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
+        return self.feed_forward_residual.leave(hidden, transformed, training)
+
+    def _check_memory(self, memory):
+        if self.reads_memory != (memory is not None):
+            built = "with" if self.reads_memory else "without"
+            raise ValueError(
+                f"`memory` must be given in every call or in none; this layer was built {built} "
+                f"one. Received: memory={None if memory is None else tuple(memory.shape)}"
+            )
+
+    def project_memory(self, memory, memory_padding_mask=None):
+        """Returns the memory's keys and values, which every step of a search reads unchanged."""
+        return self.cross_attention.project_key_value(zero_masked(memory, memory_padding_mask))
+
+    def start_cache(self, batch_size, max_length):
+        """Returns empty self-attention keys and values, each (batch, max_length, heads, width)."""
+        attention = self.self_attention
+        shape = (batch_size, max_length, self.num_heads, attention.key_dim)
+        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+
+    def step(self, inputs, index, cache, projected_memory=None, memory_mask=None):
+        """Decodes position `index` alone, equal to `call` on the whole prefix.
+
+        Args:
+            inputs: (rows, 1, d_model), where rows is batch or batch * beam, beams adjacent.
+            index: integer tensor, the position.
+            cache: keys and values of the positions before, (rows, max_length, heads, width).
+            projected_memory: keys and values (batch, source, heads, width), or None.
+            memory_mask: (batch, source) boolean, or None.
+
+        Returns:
+            The output (rows, 1, d_model) and the cache with this position in it.
+        """
+        normed = self.self_attention_residual.enter(inputs)
+        keys, values = self.self_attention.project_key_value(normed)
+        start = (0, index, 0, 0)
+        keys = ops.slice_update(cache[0], start, keys)
+        values = ops.slice_update(cache[1], start, values)
+        past = ops.arange(keys.shape[1] or ops.shape(keys)[1]) <= index
+        attended, _ = self.self_attention.attend(normed, keys, values, past[None, None, None, :])
+        hidden = self.self_attention_residual.leave(inputs, attended)
+        if projected_memory is not None:
+            hidden = self._step_memory(hidden, projected_memory, memory_mask)
+        return self._transform(hidden), (keys, values)
+
+    def _step_memory(self, hidden, projected_memory, memory_mask):
+        # The beams of a sentence share its memory: they become queries of one row.
+        keys, values = projected_memory
+        d_model = hidden.shape[-1]
+        query = self.cross_attention_residual.enter(hidden)
+        query = ops.reshape(query, (ops.shape(keys)[0], -1, d_model))  # -> (batch, beam, d_model)
+        mask = None if memory_mask is None else memory_mask[:, None, None, :]
+        attended, _ = self.cross_attention.attend(query, keys, values, mask)
+        attended = ops.reshape(attended, ops.shape(hidden))
+        return self.cross_attention_residual.leave(hidden, attended)
+
+    def compute_output_shape(self, inputs_shape, memory_shape=None):
+        """Returns the shape of `inputs`."""
+        return inputs_shape
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), **block_config(self)}

@@ -1,0 +1,38 @@
+"""The residual connection around a sub-layer, with its normalisation before or after."""
+
+import keras
+
+NORM_EPSILON = 1e-6
+
+
+class Residual(keras.layers.Layer):
+    """Adds a sub-layer's output to its input and normalises, after (paper) or before it.
+
+    Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm: `x + dropout(sublayer(norm(x)))`.
+
+    The owner computes the sub-layer between `enter` and `leave`, so that sub-layers keep their
+    own arguments and one cached decoding step can use the same connection.
+    """
+
+    def __init__(self, dropout, norm_first, **kwargs):
+        super().__init__(**kwargs)
+        self.norm_first = norm_first
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=NORM_EPSILON, dtype=self.dtype_policy, name="norm"
+        )
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, input_shape):
+        """Builds the normalisation."""
+        self.norm.build(input_shape)
+        self.dropout_layer.build(input_shape)
+        self.built = True
+
+    def enter(self, inputs):
+        """Returns what the sub-layer reads."""
+        return self.norm(inputs) if self.norm_first else inputs
+
+    def leave(self, inputs, outputs, training=None):
+        """Returns the block's output from its input and the sub-layer's output."""
+        summed = inputs + self.dropout_layer(outputs, training=training)
+        return summed if self.norm_first else self.norm(summed)

@@ -1,0 +1,86 @@
+"""Token ids to vectors, and vectors back to logits with the same matrix."""
+
+import keras
+
+from keras_transformer import arguments
+from keras_transformer.masking import integer_ids, padding_mask
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenEmbedding(keras.layers.Layer):
+    """Looks up token vectors, scaled by sqrt(d_model), and marks padding in its output's mask.
+
+    `output[b, t] = sqrt(d_model) * E[ids[b, t]]`, and `logits(h) = h @ transpose(E)`
+
+    E starts normal with standard deviation `d_model ** -0.5`, so that embeddings enter the model
+    with unit variance and tied logits start near unit variance too.
+
+    Args:
+        vocab_size: number of rows of E.
+        d_model: width of a vector.
+        pad_id: the id that the output's mask marks as padding.
+
+    Shapes:
+        ids: (batch, length) integers. Output: (batch, length, d_model).
+
+    Returns:
+        A tensor of the layer's compute dtype.
+
+    Raises:
+        ValueError: for a bad argument, or ids that are not integers.
+
+    Masking: the output's mask is True at real tokens.
+
+    Reference: Vaswani et al. 2017, section 3.4; Press and Wolf 2016 (tied output weights).
+
+    Example:
+
+    >>> import numpy as np
+    >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
+    >>> embedding(np.array([[3, 5, 0]])).shape, embedding.logits(np.zeros((1, 3, 8))).shape
+    ((1, 3, 8), (1, 3, 11))
+    """
+
+    def __init__(self, vocab_size, d_model, pad_id=0, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = arguments.positive_integer("vocab_size", vocab_size)
+        self.d_model = arguments.positive_integer("d_model", d_model)
+        self.pad_id = arguments.token_id("pad_id", pad_id)
+        self.supports_masking = True
+        self.embedding = keras.layers.ReversibleEmbedding(
+            self.vocab_size,
+            self.d_model,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            reverse_dtype="float32",
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.embedding.supports_masking = True  # logits of masked positions need no warning
+
+    def build(self, input_shape=None):
+        """Builds the matrix."""
+        if not self.embedding.built:
+            self.embedding.build(input_shape)
+        self.built = True
+
+    def call(self, ids):
+        """Returns the scaled vectors of `ids`."""
+        ids = integer_ids("ids", ids)
+        return self.embedding(ids) * self.d_model**0.5
+
+    def logits(self, hidden):
+        """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
+        return self.embedding(hidden, reverse=True)
+
+    def compute_mask(self, ids, previous_mask=None):
+        """Returns True at real tokens."""
+        return padding_mask(ids, self.pad_id)
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of `ids` with d_model appended."""
+        return (*input_shape, self.d_model)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        own = {"vocab_size": self.vocab_size, "d_model": self.d_model, "pad_id": self.pad_id}
+        return {**super().get_config(), **own}

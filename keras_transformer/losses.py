@@ -1,0 +1,105 @@
+"""Cross-entropy over real target tokens, with label smoothing from integer labels."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.masking import padding_mask, zero_masked
+
+__all__ = ["MaskedCrossentropy"]
+
+
+def token_crossentropy(labels, logits, label_smoothing=0.0):
+    """Cross-entropy of each position, (batch, length), against labels smoothed over the vocabulary.
+
+    With p = softmax(logits) and V entries, `-(1 - e) log p[label] - e / V * sum(log p)`, which is
+    `logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits)`: no one-hot tensor.
+    """
+    logits = ops.cast(logits, "float32")
+    labels = ops.cast(labels, "int32")
+    log_normaliser = ops.logsumexp(logits, axis=-1)
+    label_logits = ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
+    loss = log_normaliser - (1.0 - label_smoothing) * label_logits
+    if label_smoothing:
+        loss = loss - label_smoothing * ops.mean(logits, axis=-1)
+    return loss
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MaskedCrossentropy(keras.losses.Loss):
+    """Averages label-smoothed cross-entropy over real target tokens.
+
+    `loss = sum(w * crossentropy) / sum(w)`, with `w = (label != pad_id)`
+
+    The target distribution is `1 - label_smoothing` on the label plus `label_smoothing / V`
+    on each of the V entries. Neither padding nor logits at padded positions, NaN included,
+    change the loss or its gradient. A batch without a real token has loss 0.
+
+    Args:
+        label_smoothing: share of the target spread over the vocabulary, in [0, 1).
+        pad_id: the label that does not count.
+        name: name of the loss.
+
+    Shapes:
+        y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
+
+    Returns:
+        A float32 scalar.
+
+    Raises:
+        ValueError: for a bad argument, and when the shapes of labels and logits do not fit.
+
+    Reference: Vaswani et al. 2017, section 5.4; Szegedy et al. 2016, section 7.
+
+    Example:
+
+    >>> import numpy as np
+    >>> loss = MaskedCrossentropy()
+    >>> logits = np.zeros((1, 2, 4), "float32")
+    >>> round(float(loss(np.array([[3, 0]]), logits)), 4)  # log 4; the padding does not count
+    1.3863
+    """
+
+    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy", **kwargs):
+        super().__init__(name=name, reduction="mean_with_sample_weight", **kwargs)
+        self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
+        self.pad_id = arguments.token_id("pad_id", pad_id)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        """Returns the mean over real tokens; `sample_weight`, (batch, length), multiplies them."""
+        weights = ops.cast(token_weights(y_true, y_pred, self.pad_id), "float32")
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, "float32")
+            if len(sample_weight.shape) != 2:
+                raise ValueError(
+                    "`sample_weight` must have shape (batch, length), one weight a token. "
+                    f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
+                )
+            weights = weights * sample_weight
+        return super().__call__(y_true, y_pred, sample_weight=weights)
+
+    def call(self, y_true, y_pred):
+        """Returns the loss of each position, 0 at padding."""
+        mask = token_weights(y_true, y_pred, self.pad_id)
+        losses = token_crossentropy(y_true, zero_masked(y_pred, mask), self.label_smoothing)
+        return zero_masked(losses, mask)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            "label_smoothing": self.label_smoothing,
+            "pad_id": self.pad_id,
+            "name": self.name,
+        }
+
+
+def token_weights(labels, logits, pad_id):
+    """True at real tokens, (batch, length), after a check of both shapes."""
+    labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
+    if len(labels.shape) != 2 or len(logits.shape) != 3:
+        raise ValueError(
+            "`y_true` must have shape (batch, length) and `y_pred` (batch, length, vocab). "
+            f"Received: y_true of shape {tuple(labels.shape)} and y_pred of shape "
+            f"{tuple(logits.shape)}"
+        )
+    return padding_mask(ops.cast(labels, "int32"), pad_id)

@@ -1,0 +1,196 @@
+"""Boolean attention masks, True where a query may attend, and the one way to combine them."""
+
+from keras import ops
+
+from keras_transformer import arguments
+
+__all__ = ["causal_mask", "combine_masks", "local_mask", "padding_mask", "segment_mask"]
+
+
+def padding_mask(ids, pad_id=0):
+    """Marks the real tokens of a batch of ids.
+
+    `mask[b, k] = (ids[b, k] != pad_id)`
+
+    Args:
+        ids: integer tensor (batch, length).
+        pad_id: the id that fills rows up to the common length.
+
+    Returns:
+        Boolean tensor (batch, length), True at real tokens.
+
+    Raises:
+        ValueError: when `ids` are not integers.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(padding_mask(np.array([[7, 5, 0]]))).tolist()
+    [[True, True, False]]
+    """
+    ids = integer_ids("ids", ids)
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(length):
+    """Lets each position attend to itself and to what is before it.
+
+    `mask[0, q, k] = (k <= q)`
+
+    Args:
+        length: number of positions, an integer or an integer tensor.
+
+    Returns:
+        Boolean tensor (1, length, length).
+
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(causal_mask(3)).astype(int)[0].tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    positions = ops.arange(length)
+    return ops.expand_dims(positions[:, None] >= positions[None, :], 0)
+
+
+def local_mask(length, window):
+    """Lets each position attend to the `window` positions on either side of it, and to itself.
+
+    `mask[0, q, k] = (|q - k| <= window)`
+
+    Args:
+        length: number of positions, an integer or an integer tensor.
+        window: a positive integer.
+
+    Returns:
+        Boolean tensor (1, length, length).
+
+    Raises:
+        ValueError: when `window` is not a positive integer.
+
+    Reference: Vaswani et al. 2017, section 4 (restricted self-attention).
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(local_mask(4, window=1)).astype(int)[0].tolist()
+    [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    """
+    window = arguments.positive_integer("window", window)
+    positions = ops.arange(length)
+    distance = ops.abs(positions[:, None] - positions[None, :])
+    return ops.expand_dims(distance <= window, 0)
+
+
+def segment_mask(query_segments, key_segments=None):
+    """Keeps the sentences of a packed row blind to each other.
+
+    `mask[b, q, k] = (query_segments[b, q] == key_segments[b, k])`
+
+    Args:
+        query_segments: integer tensor (batch, query), the number of the sentence of each position.
+        key_segments: integer tensor (batch, key); `query_segments` when not given.
+
+    Returns:
+        Boolean tensor (batch, query, key).
+
+    Raises:
+        ValueError: when the segments are not integers.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(segment_mask(np.array([[1, 1, 2]]))).astype(int)[0].tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    query_segments = integer_ids("query_segments", query_segments)
+    if key_segments is None:
+        key_segments = query_segments
+    key_segments = integer_ids("key_segments", key_segments)
+    return ops.equal(query_segments[:, :, None], key_segments[:, None, :])
+
+
+def combine_masks(*masks):
+    """Allows what every mask allows.
+
+    `combined = masks[0] and masks[1] and ...`
+
+    Axes of size 1 broadcast. Masks of different ranks are refused, because aligning a
+    (batch, key) mask with a (batch, query, key) mask from the right would read batch as query.
+
+    Args:
+        *masks: boolean tensors of one rank, or None, which is skipped.
+
+    Returns:
+        Boolean tensor, or None when every mask is None.
+
+    Raises:
+        ValueError: when a mask is not boolean or the ranks differ.
+
+    Example:
+
+    >>> import numpy as np
+    >>> padding = padding_mask(np.array([[7, 5, 0]]))
+    >>> combined = combine_masks(causal_mask(3), padding[:, None, :], None)
+    >>> np.asarray(combined).astype(int)[0].tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
+    """
+    combined, seen = None, []
+    for mask in masks:
+        if mask is None or any(mask is other for other in seen):
+            continue
+        seen.append(mask)
+        mask = boolean_mask("mask", mask)
+        if combined is None:
+            combined = mask
+        elif len(mask.shape) != len(combined.shape):
+            raise ValueError(
+                "masks must have the same rank; give a (batch, key) mask a query axis with "
+                f"mask[:, None, :]. Received: shapes {tuple(combined.shape)} and "
+                f"{tuple(mask.shape)}"
+            )
+        else:
+            combined = ops.logical_and(combined, mask)
+    return combined
+
+
+def boolean_mask(name, mask):
+    """Returns `mask` as a tensor, or raises `ValueError` when it is not boolean."""
+    mask = ops.convert_to_tensor(mask)
+    dtype = dtype_name(mask)
+    if dtype != "bool":
+        raise ValueError(
+            f"`{name}` must be boolean, True where a query may attend. An additive mask of 0 and "
+            f"large negative numbers becomes one with `mask == 0`, a 0/1 mask with `mask != 0`. "
+            f"Received: {name} of dtype {dtype}"
+        )
+    return mask
+
+
+def integer_ids(name, ids):
+    """Returns `ids` as a tensor, or raises `ValueError` when they are not integers."""
+    ids = ops.convert_to_tensor(ids)
+    dtype = dtype_name(ids)
+    if "int" not in dtype:
+        raise ValueError(f"`{name}` must be integers. Received: {name} of dtype {dtype}")
+    return ids
+
+
+def zero_masked(values, mask):
+    """Replaces what is masked by 0, NaN included: values (batch, length, ...), mask (batch, length).
+
+    A select, not a product: 0 times NaN is NaN, forward and in gradients.
+    """
+    if mask is None:
+        return values
+    for _ in range(len(values.shape) - len(mask.shape)):
+        mask = ops.expand_dims(mask, -1)
+    return ops.where(mask, values, ops.zeros_like(values))
+
+
+def dtype_name(tensor):
+    """The dtype of a tensor of any backend as a plain string such as "int32"."""
+    dtype = tensor.dtype
+    return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")

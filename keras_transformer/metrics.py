@@ -1,0 +1,113 @@
+"""Metrics over real target tokens: accuracy, and perplexity as an exact token average."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.losses import token_crossentropy, token_weights
+from keras_transformer.masking import zero_masked
+
+__all__ = ["MaskedAccuracy", "Perplexity"]
+
+
+class _TokenMean(keras.metrics.Mean):
+    """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
+
+    def __init__(self, pad_id, name, dtype):
+        super().__init__(name=name, dtype=dtype)
+        self.pad_id = arguments.token_id("pad_id", pad_id)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""
+        mask = token_weights(y_true, y_pred, self.pad_id)
+        weights = ops.cast(mask, "float32")
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, "float32")
+        values = self.token_values(ops.cast(y_true, "int32"), zero_masked(y_pred, mask))
+        return super().update_state(values, sample_weight=weights)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class MaskedAccuracy(_TokenMean):
+    """Counts how often the likeliest token is the label, over real tokens.
+
+    `accuracy = sum(w * (argmax(logits) == label)) / sum(w)`, with `w = (label != pad_id)`
+
+    Args:
+        pad_id: the label that does not count.
+        name: name of the metric.
+        dtype: dtype of the running sums.
+
+    Shapes:
+        y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
+
+    Returns:
+        A float32 scalar, the mean over all tokens since the last reset.
+
+    Raises:
+        ValueError: when `pad_id` is not an id or the shapes of labels and logits do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = MaskedAccuracy()
+    >>> metric.update_state(np.array([[1, 2, 0]]), np.eye(3, dtype="float32")[None, [1, 1, 1]])
+    >>> float(metric.result())
+    0.5
+    """
+
+    def __init__(self, pad_id=0, name="masked_accuracy", dtype=None):
+        super().__init__(pad_id, name, dtype)
+
+    def token_values(self, labels, logits):
+        """1 where the likeliest token is the label, else 0."""
+        predictions = ops.cast(ops.argmax(logits, axis=-1), "int32")
+        return ops.cast(ops.equal(predictions, labels), "float32")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Perplexity(_TokenMean):
+    """Measures perplexity, the exponential of the mean cross-entropy of a real token.
+
+    `perplexity = exp(sum(w * crossentropy) / sum(w))`, with `w = (label != pad_id)`
+
+    Every token of an epoch counts the same, however the batches were made up, and labels are
+    not smoothed, so that the figure compares across recipes (with the same vocabulary).
+
+    Args:
+        pad_id: the label that does not count.
+        name: name of the metric.
+        dtype: dtype of the running sums.
+
+    Shapes:
+        y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
+
+    Returns:
+        A float32 scalar, over all tokens since the last reset.
+
+    Raises:
+        ValueError: when `pad_id` is not an id or the shapes of labels and logits do not fit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = Perplexity()
+    >>> metric.update_state(np.array([[3, 0]]), np.zeros((1, 2, 4), "float32"))
+    >>> round(float(metric.result()), 4)
+    4.0
+    """
+
+    def __init__(self, pad_id=0, name="perplexity", dtype=None):
+        super().__init__(pad_id, name, dtype)
+
+    def token_values(self, labels, logits):
+        """Cross-entropy of each position."""
+        return token_crossentropy(labels, logits)
+
+    def result(self):
+        """Returns the perplexity of the tokens seen so far."""
+        return ops.exp(super().result())

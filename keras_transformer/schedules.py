@@ -1,0 +1,52 @@
+"""The paper's learning-rate schedule: linear warm-up, then inverse square root decay."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+
+__all__ = ["WarmupSchedule"]
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Raises the learning rate linearly for `warmup_steps`, then lowers it as 1 / sqrt(step).
+
+    `rate = scale * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5)`
+
+    Steps count from 1, so the first update already learns: an optimizer's iteration 0 is step 1.
+    The peak, `scale * (d_model * warmup_steps) ** -0.5`, is reached at step `warmup_steps`.
+
+    Args:
+        d_model: width of the model.
+        warmup_steps: number of updates until the peak.
+        scale: factor on the whole curve.
+
+    Raises:
+        ValueError: when `d_model` or `warmup_steps` is not a positive integer or `scale` is not
+            a positive number.
+
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 5.3, equation 3.
+
+    Example:
+
+    >>> schedule = WarmupSchedule(d_model=512, warmup_steps=4000)
+    >>> round(float(schedule(3999)), 7)
+    0.0006988
+    """
+
+    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+        super().__init__()
+        self.d_model = arguments.positive_integer("d_model", d_model)
+        self.warmup_steps = arguments.positive_integer("warmup_steps", warmup_steps)
+        self.scale = arguments.positive_number("scale", scale)
+
+    def __call__(self, step):
+        """Returns the learning rate of the update after `step` updates, as float32."""
+        step = ops.cast(step, "float32") + 1.0
+        factor = self.scale * self.d_model**-0.5
+        return factor * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "scale": self.scale}
