@@ -1,0 +1,75 @@
+"""Splits any batch into padded chunks of a few fixed shapes, so that few shapes are compiled."""
+
+import tensorflow as tf
+
+
+def powers_of_two(smallest, largest):
+    """The sizes `smallest`, 2 * smallest, ... up to `largest`, which is always the last."""
+    sizes = []
+    while smallest < largest:
+        sizes.append(smallest)
+        smallest *= 2
+    return [*sizes, largest]
+
+
+def next_size(sizes, needed):
+    """The first of the ascending `sizes` that is at least `needed`, as a scalar tensor."""
+    sizes = tf.constant(sizes, tf.int32)
+    return tf.gather(sizes, tf.searchsorted(sizes, tf.reshape(needed, [1]))[0])
+
+
+def pad_rows(tensor, rows):
+    """Repeats the first row of `tensor` (at least one) at its end until there are `rows`.
+
+    A repeated row ends when its original does; a row of padding might run to the length limit.
+    """
+    missing = rows - tf.shape(tensor)[0]
+    repeats = tf.concat([[missing], tf.ones([tf.rank(tensor) - 1], tf.int32)], axis=0)
+    return tf.concat([tensor, tf.tile(tensor[:1], repeats)], axis=0)
+
+
+def pad_columns(ids, columns, pad_id):
+    """Cuts or pads ids (rows, length) to `columns`; what is cut must be padding."""
+    ids = ids[:, :columns]
+    return tf.pad(ids, [[0, 0], [0, columns - tf.shape(ids)[1]]], constant_values=pad_id)
+
+
+def map_chunks(function, inputs, lengths, output_specs, batch_sizes, length_sizes, pad_id):
+    """Applies `function` to chunks of rows of like length, and gives the results in input order.
+
+    Args:
+        function: takes as many id tensors (rows, length) as there are inputs, all of one shape
+            out of `batch_sizes` x `length_sizes`, and returns a list of tensors with the same
+            number of rows.
+        inputs: list of id tensors (batch, any length), padded; batch may be 0.
+        lengths: (batch,) number of columns that a row needs in the longest of the inputs.
+        output_specs: a `tf.TensorSpec` for each output, its first dimension None.
+        batch_sizes, length_sizes: ascending lists of integers.
+        pad_id: fills the columns.
+
+    Returns:
+        List of tensors, each output for the whole batch.
+    """
+    order = tf.argsort(lengths, stable=True)
+    inputs = [tf.gather(ids, order) for ids in inputs]
+    lengths = tf.gather(lengths, order)
+    batch_size, largest = tf.shape(lengths)[0], batch_sizes[-1]
+
+    def more(start, *outputs):
+        return start < batch_size
+
+    def next_chunk(start, *outputs):
+        end = tf.minimum(start + largest, batch_size)
+        rows = next_size(batch_sizes, end - start)
+        columns = next_size(length_sizes, tf.reduce_max(lengths[start:end]))
+        chunk = [pad_rows(pad_columns(ids[start:end], columns, pad_id), rows) for ids in inputs]
+        results = [result[: end - start] for result in function(*chunk)]
+        return (end, *(tf.concat(pair, axis=0) for pair in zip(outputs, results, strict=True)))
+
+    empty = [tf.zeros([0, *spec.shape[1:]], spec.dtype) for spec in output_specs]
+    invariants = (tf.TensorShape([]), *(spec.shape for spec in output_specs))
+    _, *outputs = tf.while_loop(
+        more, next_chunk, (tf.constant(0), *empty), invariants, parallel_iterations=1
+    )
+    back = tf.argsort(order)
+    return [tf.gather(output, back) for output in outputs]

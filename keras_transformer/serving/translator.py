@@ -1,0 +1,169 @@
+"""A model, its tokenizers and a search as one object that maps strings to strings."""
+
+import warnings
+
+import keras
+import tensorflow as tf
+
+from keras_transformer import arguments
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.serving.export import export
+from keras_transformer.serving.translation_graph import SMALLEST_LENGTH, TranslationGraph
+
+# Texts handed to the graph at a time; it batches them by length itself.
+TEXTS_PER_CALL = 512
+
+
+class Translator:
+    """Translates lists of strings, and exports itself as a SavedModel that does the same.
+
+    Texts are tokenised in the graph, sorted by length, padded to one of a few shapes, searched
+    in a function compiled by XLA, and detokenised. Each shape is compiled once, when first met.
+
+    Args:
+        model: a `Transformer`, or any model with `generate`, `pad_id`, `bos_id` and `eos_id`.
+        source_tokenizer: a tokenizer of `keras_transformer.text`.
+        target_tokenizer: of the target; `source_tokenizer` when None.
+        search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
+        max_length: largest number of output tokens; when None, the padded source length plus 50.
+        max_source_length: the longest source read, in tokens with `eos_id`. What is beyond it is
+            cut, with a warning here and `truncated` true in the SavedModel's answer.
+        max_batch_size: rows translated at once.
+
+    Returns:
+        Called with a list of strings, the list of their best translations, in order.
+
+    Raises:
+        ValueError: for a bad argument, or tokenizers that do not fit the model.
+
+    Example:
+
+    >>> from keras_transformer import Transformer
+    >>> from keras_transformer.text import CharacterTokenizer
+    >>> tokenizer = CharacterTokenizer.train(["abc"])
+    >>> model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    >>> translator = Translator(model, tokenizer, max_length=4)
+    >>> len(translator(["abc", "cab"]))
+    2
+    """
+
+    def __init__(
+        self,
+        model,
+        source_tokenizer,
+        target_tokenizer=None,
+        search=None,
+        max_length=None,
+        max_source_length=256,
+        max_batch_size=32,
+    ):
+        target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
+        if max_length is not None:
+            arguments.positive_integer("max_length", max_length)
+        if arguments.positive_integer("max_source_length", max_source_length) < SMALLEST_LENGTH:
+            raise ValueError(
+                f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
+                f"Received: max_source_length={max_source_length}"
+            )
+        arguments.positive_integer("max_batch_size", max_batch_size)
+        check_tokenizer("source", source_tokenizer, model)
+        check_tokenizer("target", target_tokenizer, model)
+        model.build(None)
+        self.graph = TranslationGraph(
+            model,
+            source_tokenizer,
+            target_tokenizer,
+            BeamSearch() if search is None else search,
+            max_length,
+            max_source_length,
+            max_batch_size,
+        )
+
+    @property
+    def shapes(self):
+        """Every (rows, source length) that the search is ever compiled for."""
+        graph = self.graph
+        return [(rows, length) for rows in graph.batch_sizes for length in graph.length_sizes]
+
+    def __call__(self, texts, progress=False):
+        """Returns the best translation of each of `texts`, a list of strings."""
+        answers = self._in_calls(self.graph.translate, texts, progress)
+        return [text.decode("utf-8") for answer in answers for text in answer["translation"]]
+
+    def n_best(self, texts, progress=False):
+        """Returns for each text a list of (translation, score), the best first."""
+        answers = self._in_calls(self.graph.n_best, texts, progress)
+        return [
+            [(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses, strict=True)]
+            for answer in answers
+            for hypotheses in zip(answer["translations"], answer["scores"], strict=True)
+        ]
+
+    def score(self, source_texts, target_texts):
+        """Returns for each pair (log-probability, number of tokens), `eos_id` included."""
+        check_texts("source_texts", source_texts)
+        check_texts("target_texts", target_texts)
+        if len(source_texts) != len(target_texts):
+            raise ValueError(
+                "`source_texts` and `target_texts` must be equally many. "
+                f"Received: {len(source_texts)} and {len(target_texts)}"
+            )
+        answer = self.graph.score(
+            tf.constant(source_texts, tf.string, [len(source_texts)]),
+            tf.constant(target_texts, tf.string, [len(target_texts)]),
+        )
+        warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
+        pairs = zip(answer["log_prob"].numpy(), answer["num_tokens"].numpy(), strict=True)
+        return [(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
+
+    def export(self, path):
+        """Writes a SavedModel to the new directory `path`; see `keras_transformer.serving.export`."""
+        export(self, path)
+
+    def _in_calls(self, function, texts, progress):
+        """Answers of `function`, as NumPy arrays, to consecutive parts of `texts`."""
+        check_texts("texts", texts)
+        bar = keras.utils.Progbar(len(texts), unit_name="text") if progress and texts else None
+        answers, num_truncated = [], 0
+        for start in range(0, len(texts), TEXTS_PER_CALL):
+            part = texts[start : start + TEXTS_PER_CALL]
+            answer = function(tf.constant(part, tf.string))
+            answers.append({name: value.numpy() for name, value in answer.items()})
+            num_truncated += int(answers[-1]["truncated"].sum())
+            if bar:
+                bar.update(start + len(part))
+        warn_of_truncation(num_truncated)
+        return answers
+
+
+def check_texts(name, texts):
+    """Raises `ValueError` unless `texts` is a list or tuple of strings."""
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"`{name}` must be a list of strings. Received: {name}={texts!r:.200}")
+
+
+def check_tokenizer(side, tokenizer, model):
+    """Raises `ValueError` when the tokenizer's ids are not those of the model."""
+    for name in ("pad_id", "bos_id", "eos_id"):
+        if getattr(tokenizer, name) != getattr(model, name):
+            raise ValueError(
+                f"`{name}` of the {side} tokenizer must be that of the model. Received: "
+                f"{getattr(tokenizer, name)} and {getattr(model, name)}"
+            )
+    joint = getattr(model, "vocab_size", None)
+    known = joint or getattr(model, f"{side}_vocab_size", None)
+    if known is not None and tokenizer.vocab_size > known:
+        raise ValueError(
+            f"the {side} tokenizer's vocabulary must not be larger than the model's. "
+            f"Received: {tokenizer.vocab_size} and {known}"
+        )
+
+
+def warn_of_truncation(num_truncated):
+    """Warns when texts were longer than the model reads."""
+    if num_truncated:
+        warnings.warn(
+            f"{num_truncated} text(s) were longer than `max_source_length` and were cut.",
+            stacklevel=4,
+        )
+
