@@ -60,14 +60,16 @@ class MaskedCrossentropy(keras.losses.Loss):
     1.3863
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy", **kwargs):
-        super().__init__(name=name, reduction="mean_with_sample_weight", **kwargs)
+    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy"):
+        # float32 whatever the policy: Keras casts labels too, and bfloat16 takes 257 for 256.
+        super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.token_id("pad_id", pad_id)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the mean over real tokens; `sample_weight`, (batch, length), multiplies them."""
-        weights = ops.cast(token_weights(y_true, y_pred, self.pad_id), "float32")
+        mask = token_weights(y_true, y_pred, self.pad_id)
+        weights = ops.cast(mask, "float32")
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
             if len(sample_weight.shape) != 2:
@@ -76,7 +78,8 @@ class MaskedCrossentropy(keras.losses.Loss):
                     f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
                 )
             weights = weights * sample_weight
-        return super().__call__(y_true, y_pred, sample_weight=weights)
+        # The select also drops a Keras mask that y_pred carries: the labels alone say what counts.
+        return super().__call__(y_true, zero_masked(y_pred, mask), sample_weight=weights)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each position, 0 at padding."""

@@ -64,9 +64,9 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     labels = [label.replace(" ", "␣") if "U+" not in label else label for label in labels]
     query_labels, key_labels = labels[:num_queries], labels[num_queries:]
 
-    rows, columns = _grid(num_heads, num_queries / num_keys)
     cell = min(0.3, 5.5 / max(num_queries, num_keys))  # inches a token
     width, height = max(1.3, cell * num_keys), max(1.3, cell * num_queries)
+    rows, columns = _grid(num_heads, height / width)
     figure = figure_class(
         figsize=(columns * (width + 0.15) + 2.2, rows * (height + 0.35) + 1.6), layout="constrained"
     )

@@ -4,7 +4,7 @@ import keras
 
 from keras_transformer import arguments
 from keras_transformer.layers.attach_mask import AttachMask
-from keras_transformer.layers.decoder_layer import DecoderLayer
+from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
 from keras_transformer.layers.encoder_layer import block_config
 from keras_transformer.layers.residual import NORM_EPSILON
 from keras_transformer.masking import combine_masks
@@ -29,7 +29,8 @@ class Decoder(keras.layers.Layer):
         (batch, source). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype.
+        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
+        and a list of each layer's weights over the memory, (batch, heads, target, source).
 
     Raises:
         ValueError: for a bad argument or a mask that is not boolean.
@@ -90,25 +91,30 @@ class Decoder(keras.layers.Layer):
         padding_mask=None,
         memory_padding_mask=None,
         training=None,
+        return_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns one vector a target position."""
+        """Returns one vector a target position, and each layer's weights over memory if asked."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
-        hidden = inputs
+        hidden, layer_weights = inputs, []
         for layer in self.layers:
-            hidden = layer(
+            outputs = layer(
                 hidden,
                 memory=memory,
                 padding_mask=padding_mask,
                 memory_padding_mask=memory_padding_mask,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
+            hidden, weights = outputs if return_attention_scores else (outputs, None)
+            layer_weights.append(weights)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
-        return self.attach_mask(hidden, mask=padding_mask)
+        outputs = self.attach_mask(hidden, mask=padding_mask)
+        return (outputs, layer_weights) if return_attention_scores else outputs
 
     def project_memory(self, memory, memory_padding_mask=None):
         """Returns each layer's keys and values of the memory."""
@@ -132,6 +138,16 @@ class Decoder(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         """Returns the shape of `inputs`."""
         return inputs_shape
+
+    def compute_output_spec(
+        self, inputs, memory=None, return_attention_scores=False, **other_arguments
+    ):
+        """Returns symbolic outputs, the weights over the memory float32."""
+        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        weights = memory_weights_spec(self.num_heads, inputs, memory)
+        return outputs, [weights] * self.num_layers
 
     def get_config(self):
         """Returns the constructor's arguments."""

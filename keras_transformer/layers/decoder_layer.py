@@ -32,7 +32,8 @@ class DecoderLayer(keras.layers.Layer):
         (batch, target). memory_padding_mask: (batch, source). Output: (batch, target, d_model).
 
     Returns:
-        A tensor of the layer's compute dtype.
+        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
+        and the float32 weights over the memory, (batch, heads, target, source).
 
     Raises:
         ValueError: for a bad argument, a d_model that num_heads does not divide, a mask that is
@@ -96,12 +97,13 @@ class DecoderLayer(keras.layers.Layer):
         padding_mask=None,
         memory_padding_mask=None,
         training=None,
+        return_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns the transformed positions."""
-        self._check_memory(memory)
+        """Returns the transformed positions, and the weights over the memory if asked."""
+        self._check_memory(memory, return_attention_scores)
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
         inputs = zero_masked(inputs, padding_mask)
@@ -112,23 +114,30 @@ class DecoderLayer(keras.layers.Layer):
         )
         hidden = self.self_attention_residual.leave(inputs, attended, training)
 
+        weights = None
         if memory is not None:
-            attended = self.cross_attention(
+            attended, weights = self.cross_attention(
                 self.cross_attention_residual.enter(hidden),
                 zero_masked(memory, memory_padding_mask),
                 value_mask=memory_padding_mask,
+                return_attention_scores=True,
                 training=training,
             )
             hidden = self.cross_attention_residual.leave(hidden, attended, training)
 
-        outputs = self._transform(hidden, training)
-        return self.attach_mask(outputs, mask=padding_mask)
+        outputs = self.attach_mask(self._transform(hidden, training), mask=padding_mask)
+        return (outputs, weights) if return_attention_scores else outputs
 
     def _transform(self, hidden, training=None):
         transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
         return self.feed_forward_residual.leave(hidden, transformed, training)
 
-    def _check_memory(self, memory):
+    def _check_memory(self, memory, return_attention_scores):
+        if return_attention_scores and memory is None:
+            raise ValueError(
+                "`return_attention_scores` must be False without a memory. "
+                "Received: return_attention_scores=True, memory=None"
+            )
         if self.reads_memory != (memory is not None):
             built = "with" if self.reads_memory else "without"
             raise ValueError(
@@ -186,6 +195,21 @@ class DecoderLayer(keras.layers.Layer):
         """Returns the shape of `inputs`."""
         return inputs_shape
 
+    def compute_output_spec(
+        self, inputs, memory=None, return_attention_scores=False, **other_arguments
+    ):
+        """Returns symbolic outputs, the weights over the memory float32."""
+        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        return outputs, memory_weights_spec(self.num_heads, inputs, memory)
+
     def get_config(self):
         """Returns the constructor's arguments."""
         return {**super().get_config(), **block_config(self)}
+
+
+def memory_weights_spec(num_heads, inputs, memory):
+    """Symbolic weights over the memory: (batch, heads, target, source), float32."""
+    shape = (inputs.shape[0], num_heads, inputs.shape[1], memory.shape[1])
+    return keras.KerasTensor(shape, "float32")

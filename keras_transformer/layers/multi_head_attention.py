@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.attach_mask import AttachMask
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, zero_masked
 
 # Finite, so that a row without any allowed key has a softmax without NaN before it is zeroed.
@@ -133,6 +134,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name="attention_output",
         )
         self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape)
         self.value_dense.build(value_shape)
@@ -183,6 +185,7 @@ class MultiHeadAttention(keras.layers.Layer):
         output, weights = self.attend(
             zero_masked(query, query_mask), keys, values, mask, training=training
         )
+        output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
 
     def project_key_value(self, value, key=None):

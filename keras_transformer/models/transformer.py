@@ -151,17 +151,28 @@ class Transformer(keras.Model):
 
     def decode(self, target_ids, memory, source_ids, training=None):
         """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
+        hidden = self._run_decoder(target_ids, memory, source_ids, training=training)
+        return self.target_embedding.logits(hidden)
+
+    def attention_weights(self, source_ids, target_ids):
+        """Returns each decoder layer's weights over the source, (batch, heads, target, source)."""
+        memory = self.encode(source_ids, training=False)
+        _, weights = self._run_decoder(
+            target_ids, memory, source_ids, training=False, return_attention_scores=True
+        )
+        return weights
+
+    def _run_decoder(self, target_ids, memory, source_ids, **options):
         self.build()
         target_ids = integer_ids("target_ids", target_ids)
-        embedded = self.target_positions(self.target_embedding(target_ids), training=training)
-        hidden = self.decoder(
-            embedded,
+        embedded = self.target_embedding(target_ids)
+        return self.decoder(
+            self.target_positions(embedded, training=options["training"]),
             memory=memory,
             padding_mask=padding_mask(target_ids, self.pad_id),
             memory_padding_mask=padding_mask(source_ids, self.pad_id),
-            training=training,
+            **options,
         )
-        return self.target_embedding.logits(hidden)
 
     def generate(self, source_ids, search=None, max_length=None):
         """Searches for the best outputs, one cached step a token.

@@ -75,7 +75,12 @@ def load(path):
     Raises:
         ValueError: when there is no SavedModel in `path`.
 
-    Example: see `export`.
+    Example:
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: `path` must hold a SavedModel. Received: path='nowhere'
     """
     path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(path):

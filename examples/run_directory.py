@@ -1,0 +1,141 @@
+"""The directory of one training run: its settings, checkpoint, history and results."""
+
+import csv
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import keras
+
+README = """\
+A translator trained with keras_transformer.
+
+{summary}
+
+Translate a file or standard input with TensorFlow and TF Text alone:
+    python examples/translate.py {name}/export/1 FILE
+
+In Python:
+    import tensorflow as tf, tensorflow_text
+    translator = tf.saved_model.load("{name}/export/1")
+    translator.signatures["serving_default"](text=tf.constant(["{sample}"]))
+
+TensorFlow Serving takes the directory {name}/export as the model's base path.
+
+model.keras         the model with the best validation loss; keras.saving.load_model opens it
+source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it
+target.tokenizer    the target's, when source and target do not share one
+history.csv         loss, perplexity, accuracy, learning rate and seconds of each epoch
+learning_curve.png  the history as a picture
+attention.png       what each head of the last decoder layer looks at, for one sentence
+translations.txt    the translations of the test set, line by line
+summary.txt         the figures of the test set
+settings.json       the settings of the run
+checkpoint-*.keras  the last epoch, to go on from: run the same command again with more --epochs
+"""
+
+
+class RunDirectory:
+    """Keeps what a run has finished, each file written whole or not at all."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def open(self, settings):
+        """Makes the directory, or checks that the one there is of a run with these settings."""
+        settings = json.loads(json.dumps(settings))
+        file = self.path / "settings.json"
+        if file.exists():
+            found = json.loads(file.read_text())
+            differing = sorted(
+                key for key in {*found, *settings} if found.get(key) != settings.get(key)
+            )
+            if differing:
+                listed = ", ".join(
+                    f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
+                    for key in differing
+                )
+                raise ValueError(
+                    f"{self.path} holds another run: {listed}. Give another --output, or the "
+                    "same settings to go on with that run."
+                )
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ValueError(
+                f"{self.path} exists and is no run of this program. Give another --output."
+            )
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
+
+    def write(self, name, text):
+        """Writes a text file atomically."""
+        scratch = self.path / f".{name}"
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, self.path / name)
+
+    def save_model(self, model, name):
+        """Saves a `.keras` file atomically."""
+        scratch = self.path / f".{name}"
+        model.save(scratch)
+        os.replace(scratch, self.path / name)
+
+    def checkpoint(self):
+        """Returns the newest checkpoint and its number of finished epochs, or (None, 0)."""
+        found = {
+            int(match.group(1)): file
+            for file in self.path.glob("checkpoint-*.keras")
+            if (match := re.fullmatch(r"checkpoint-(\d+)\.keras", file.name))
+        }
+        return (found[max(found)], max(found)) if found else (None, 0)
+
+    def finish_epoch(self, model, epoch, history, is_best):
+        """Keeps the history, the best model and the checkpoint of `epoch`, counted from 1.
+
+        The checkpoint comes last: with it, all of the epoch is there.
+        """
+        self.write_history(history)
+        if is_best:
+            self.save_model(model, "model.keras")
+        self.save_model(model, f"checkpoint-{epoch:04d}.keras")
+        for file in self.path.glob("checkpoint-*.keras"):
+            if file.name != f"checkpoint-{epoch:04d}.keras":
+                file.unlink()
+
+    def write_history(self, rows):
+        """Writes history.csv, a list of one dict an epoch."""
+        scratch = self.path / ".history.csv"
+        with open(scratch, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        os.replace(scratch, self.path / "history.csv")
+
+    def read_history(self, epochs):
+        """Returns the rows of the first `epochs` epochs."""
+        if not epochs:
+            return []
+        with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
+            rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        return rows[:epochs]
+
+    def write_readme(self, summary, sample):
+        """Writes README.txt."""
+        sample = sample.replace('"', "'")
+        text = README.format(summary=summary, name=self.path, sample=sample)
+        self.write("README.txt", text)
+
+    def export(self, translator):
+        """Writes the SavedModel export/1, in place of an older one."""
+        path = self.path / "export" / "1"
+        scratch = self.path / ".export"
+        shutil.rmtree(scratch, ignore_errors=True)
+        translator.export(scratch)
+        shutil.rmtree(path, ignore_errors=True)
+        path.parent.mkdir(exist_ok=True)
+        os.replace(scratch, path)
+
+    def load_model(self, name="model.keras"):
+        """Loads a `.keras` file of the run."""
+        return keras.saving.load_model(self.path / name)

@@ -1,0 +1,387 @@
+"""Trains a translator with model.fit, tests it, and writes it as a SavedModel of strings.
+
+Without arguments it learns to write English dates, times and numbers in French, from CLDR, in a
+few minutes. With --source and --target it learns from any two line-aligned text files:
+
+    python examples/train_translator.py --source train.en --target train.de --size tiny
+
+Stopped with Ctrl-C or by a crash, the same command goes on from the last finished epoch.
+"""
+
+import argparse
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+from date_pairs import make_pairs, split_pairs
+from parallel_text import hold_out, read_pairs, without_empty
+from run_directory import RunDirectory
+
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Perplexity,
+    Transformer,
+    WarmupSchedule,
+    plots,
+)
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
+
+# "peak" is the learning rate at the end of the warm-up; None is the paper's own.
+SIZES = {
+    # For the dates.
+    "mini": dict(layers=2, d_model=128, heads=4, d_ff=256, dropout=0.1, peak=0.004, warmup=400),
+    # Wu et al. 2021, "Good for Misconceived Reasons", for corpora like Multi30K.
+    "tiny": dict(layers=4, d_model=128, heads=4, d_ff=256, dropout=0.3, peak=0.004, warmup=1000),
+    "small": dict(layers=6, d_model=512, heads=4, d_ff=1024, dropout=0.3, peak=0.001, warmup=4000),
+    # Vaswani et al. 2017, table 3.
+    "base": dict(layers=6, d_model=512, heads=8, d_ff=2048, dropout=0.1, peak=None, warmup=4000),
+    "big": dict(layers=6, d_model=1024, heads=16, d_ff=4096, dropout=0.3, peak=None, warmup=4000),
+}
+NUM_DATE_PAIRS = 40_000
+NUM_SAMPLES = 3
+
+
+def main():
+    """Runs the program; returns its exit status."""
+    args = parse_arguments()
+    started = time.perf_counter()
+    try:
+        run(args)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            f"\nInterrupted. What was finished is in {args.output}; run the same command to go on.",
+            file=sys.stderr,
+        )
+        return 130
+    print(f"Took {(time.perf_counter() - started) / 60:.1f} minutes.")
+    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def run(args):
+    """Goes through the stages, leaving out those that an earlier run has finished."""
+    keras.utils.set_random_seed(args.seed)
+    say("Reading the texts ...")
+    train, validation, test = read_corpus(args)
+    say(f"  {len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test")
+    directory = RunDirectory(args.output)
+    directory.open(run_settings(args, train))
+    source_tokenizer, target_tokenizer = tokenizers(directory, args, train)
+    train_model(directory, args, train, validation, source_tokenizer, target_tokenizer)
+
+    model = directory.load_model()
+    translator = Translator(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        search=BeamSearch(args.beam_size, args.length_penalty),
+        max_source_length=args.max_length,
+    )
+    say(f"Translating {len(test):,} test sentences, beam {args.beam_size} ...")
+    sources, references = [source for source, _ in test], [target for _, target in test]
+    hypotheses = translator(sources, progress=True)
+    directory.write("translations.txt", "".join(f"{flat(text)}\n" for text in hypotheses))
+    summary = evaluate(args, hypotheses, references)
+    draw(directory, model, translator, source_tokenizer, target_tokenizer, sources)
+    directory.write_readme(summary, sources[0])
+    directory.export(translator)
+    directory.write("summary.txt", f"{summary}\n")
+    say(f"Wrote {args.output}: see README.txt there.")
+
+
+def read_corpus(args):
+    """Returns training, validation and test pairs."""
+    if args.source is None:
+        pairs = make_pairs(NUM_DATE_PAIRS, args.source_locale, args.target_locale, seed=args.seed)
+        return split_pairs(pairs, num_validation=1000, num_test=2000, seed=args.seed)
+    train, num_empty = without_empty(read_pairs(args.source, args.target))
+    if num_empty:
+        say(f"  {num_empty:,} training pairs have an empty line and are left out")
+    if not train:
+        raise ValueError(f"{args.source}: no pair has text on both sides. Check both files.")
+    if args.test_source:
+        test = read_pairs(args.test_source, args.test_target)
+    else:
+        train, test = hold_out(train, seed=args.seed)
+        say("  no test files: held out some training pairs")
+    if args.validation_source:
+        validation, _ = without_empty(read_pairs(args.validation_source, args.validation_target))
+    else:
+        train, validation = hold_out(train, seed=args.seed + 1)
+        say("  no validation files: held out some training pairs")
+    return train, validation, test
+
+
+def run_settings(args, train):
+    """What makes a run the run it is; a later command must agree to go on with it."""
+    names = ("source", "target", "validation_source", "validation_target", "size", "vocab_size")
+    names += ("tokens_per_batch", "max_length", "label_smoothing", "separate_vocabularies", "seed")
+    settings = {name: getattr(args, name) for name in names}
+    if args.source is None:
+        settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
+    return settings | {"training_pairs": len(train)}
+
+
+def tokenizers(directory, args, train):
+    """Returns the run's source and target tokenizers, learnt from the training pairs."""
+    files = [directory.path / "source.tokenizer", directory.path / "target.tokenizer"]
+    texts = [[source for source, _ in train], [target for _, target in train]]
+    if not args.separate_vocabularies:
+        files, texts = files[:1], [texts[0] + texts[1]]
+    learnt = []
+    for file, side in zip(files, texts, strict=True):
+        if not file.exists():
+            say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
+            options = {"lossless": True, "split_digits": True} if args.source is None else {}
+            SentencePieceTokenizer.train(
+                side, args.vocab_size, shrink_to_fit=True, **options
+            ).save(file)
+        learnt.append(load_tokenizer(file))
+        if learnt[-1].vocab_size < args.vocab_size:
+            say(
+                f"  the texts allow {learnt[-1].vocab_size:,} pieces, fewer than "
+                f"--vocab-size {args.vocab_size:,}: going on with these"
+            )
+    return learnt[0], learnt[-1]
+
+
+def train_model(directory, args, train, validation, source_tokenizer, target_tokenizer):
+    """Trains up to `args.epochs` epochs or `args.minutes`, from the last checkpoint if any."""
+    checkpoint, epochs_done = directory.checkpoint()
+    history = directory.read_history(epochs_done)
+    minutes_done = sum(row["seconds"] for row in history) / 60
+    if epochs_done >= args.epochs or minutes_done >= args.minutes:
+        say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
+        return
+    options = dict(tokens_per_batch=args.tokens_per_batch, max_length=args.max_length)
+    tokenizer_pair = (source_tokenizer, target_tokenizer)
+    # A shape costs a compilation, which a short run does not earn back.
+    train_data = translation_dataset(
+        *zip(*train, strict=True),
+        *tokenizer_pair,
+        shuffle=True,
+        seed=args.seed,
+        first_epoch=epochs_done,
+        max_shapes=2 if args.size == "mini" else 6,
+        **options,
+    )
+    validation_data = translation_dataset(
+        *zip(*validation, strict=True), *tokenizer_pair, max_shapes=2, **options
+    )
+    if checkpoint:
+        say(f"Going on from epoch {epochs_done} in {checkpoint}")
+        model = keras.saving.load_model(checkpoint)
+    else:
+        model = build_model(args, source_tokenizer, target_tokenizer)
+    say(
+        f"Training a {args.size} model of {model.count_params():,} parameters; the first epoch "
+        f"also compiles {len(train_data.report.shapes) + len(validation_data.report.shapes)} "
+        "shapes ..."
+    )
+    sampler = Translator(
+        model, *tokenizer_pair, search=GreedySearch(), max_source_length=args.max_length
+    )
+    model.fit(
+        train_data,
+        validation_data=validation_data,
+        initial_epoch=epochs_done,
+        epochs=args.epochs,
+        shuffle=False,  # the dataset does it
+        verbose=1 if sys.stdout.isatty() else 2,
+        callbacks=[KeepEpoch(directory, history, args.minutes, sampler, validation[:NUM_SAMPLES])],
+    )
+
+
+def build_model(args, source_tokenizer, target_tokenizer):
+    """Returns the compiled model of `args.size`."""
+    size = SIZES[args.size]
+    if args.separate_vocabularies:
+        vocabularies = {
+            "source_vocab_size": source_tokenizer.vocab_size,
+            "target_vocab_size": target_tokenizer.vocab_size,
+        }
+    else:
+        vocabularies = {"vocab_size": source_tokenizer.vocab_size}
+    model = Transformer(
+        **vocabularies,
+        num_layers=size["layers"],
+        d_model=size["d_model"],
+        num_heads=size["heads"],
+        d_ff=size["d_ff"],
+        dropout=size["dropout"],
+        pad_id=source_tokenizer.pad_id,
+        bos_id=source_tokenizer.bos_id,
+        eos_id=source_tokenizer.eos_id,
+    )
+    model.build()
+    # WarmupSchedule peaks at scale / sqrt(d_model * warmup).
+    natural_peak = (size["d_model"] * size["warmup"]) ** -0.5
+    scale = 1.0 if size["peak"] is None else size["peak"] / natural_peak
+    schedule = WarmupSchedule(size["d_model"], size["warmup"], scale)
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
+        metrics=[MaskedAccuracy(), Perplexity()],
+        jit_compile=True,
+    )
+    return model
+
+
+class KeepEpoch(keras.callbacks.Callback):
+    """Keeps each finished epoch in the run directory and shows a few translations."""
+
+    def __init__(self, directory, history, minutes, sampler, samples):
+        super().__init__()
+        self.directory = directory
+        self.history = history
+        self.minutes = minutes
+        self.sampler = sampler
+        self.samples = samples
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the epoch's clock."""
+        self.started = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves, shows samples, and stops when the time is up."""
+        if not math.isfinite(logs["loss"]):
+            raise ValueError(
+                f"the loss of epoch {epoch + 1} is {logs['loss']}. The learning rate is too high "
+                "for this data, or the data is broken; the epochs before are kept."
+            )
+        best = min((row["val_loss"] for row in self.history), default=math.inf)
+        row = {"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}}
+        row["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        row["seconds"] = time.perf_counter() - self.started
+        self.history.append(row)
+        is_best = row["val_loss"] < best
+        self.directory.finish_epoch(self.model, epoch + 1, self.history, is_best)
+        say(
+            f"  epoch {epoch + 1}: validation loss {row['val_loss']:.3f}, perplexity "
+            f"{row['val_perplexity']:.2f}{' (best so far, kept)' if is_best else ''}"
+        )
+        sources = [source for source, _ in self.samples]
+        for (source, reference), output in zip(self.samples, self.sampler(sources), strict=True):
+            say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
+        minutes = sum(row["seconds"] for row in self.history) / 60
+        if minutes >= self.minutes:
+            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
+            self.model.stop_training = True
+
+
+def evaluate(args, hypotheses, references):
+    """Returns the lines that say how good the translations are; the main figure comes last."""
+    matches = np.mean([ours == theirs for ours, theirs in zip(hypotheses, references, strict=True)])
+    exact = f"Exact match: {matches:.2%} of {len(references):,} held-out pairs."
+    if args.source is None:
+        return exact
+    from sacrebleu.metrics import BLEU, CHRF
+
+    lines = [exact]
+    metrics = {"chrF": CHRF(), "BLEU": BLEU(), "lower-cased BLEU": BLEU(lowercase=True)}
+    for name, metric in metrics.items():
+        score = metric.corpus_score(hypotheses, [references])
+        lines.append(f"{name}: {score.score:.2f}  ({metric.get_signature()})")
+    return "\n".join(lines)
+
+
+def draw(directory, model, translator, source_tokenizer, target_tokenizer, sources):
+    """Draws the learning curve, and the attention heads for one sentence of readable length."""
+    plots.learning_curve(directory.path / "history.csv").savefig(
+        directory.path / "learning_curve.png", dpi=120
+    )
+    source = min(sources, key=lambda text: abs(len(text.split()) - 9))
+    source_ids = [*source_tokenizer.tokenize([source])[0].numpy(), source_tokenizer.eos_id]
+    output_ids = [*target_tokenizer.tokenize(translator([source]))[0].numpy()]
+    target_ids = [target_tokenizer.bos_id, *output_ids]
+    weights = model.attention_weights(np.array([source_ids]), np.array([target_ids]))[-1]
+    # The row of an input token is where the model looks while it writes the next token.
+    figure = plots.attention_heads(
+        keras.ops.convert_to_numpy(weights)[0],
+        target_tokenizer.pieces([*output_ids, target_tokenizer.eos_id]),
+        source_tokenizer.pieces(source_ids),
+        title="Where each head of the last decoder layer looks while it writes",
+    )
+    figure.savefig(directory.path / "attention.png", dpi=120)
+
+
+def flat(text):
+    """A translation on one line."""
+    return " ".join(text.split("\n"))
+
+
+def say(line):
+    """Prints a line at once."""
+    print(line, flush=True)
+
+
+def parse_arguments():
+    """Returns the command line's arguments, checked against each other."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    files = parser.add_argument_group("texts (without them: dates, times and numbers from CLDR)")
+    for side in ("source", "target"):
+        files.add_argument(f"--{side}", metavar="FILE", help=f"training {side}, plain or gzip")
+    for part in ("validation", "test"):
+        for side in ("source", "target"):
+            files.add_argument(f"--{part}-{side}", metavar="FILE", help="held out when not given")
+    files.add_argument("--source-locale", default="en", help="of the dates (default: en)")
+    files.add_argument("--target-locale", default="fr", help="of the dates (default: fr)")
+    model = parser.add_argument_group("model and training")
+    model.add_argument("--size", choices=SIZES, help="default: tiny, mini for the dates")
+    model.add_argument("--vocab-size", type=int, help="default: 8000, 600 for the dates")
+    model.add_argument("--separate-vocabularies", action="store_true")
+    model.add_argument("--epochs", type=int, help="default: 40, 10 for the dates")
+    model.add_argument("--minutes", type=float, default=math.inf, help="stop training after these")
+    model.add_argument("--tokens-per-batch", type=int, default=4096)
+    model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
+    model.add_argument("--label-smoothing", type=float, default=0.1)
+    model.add_argument("--seed", type=int, default=1)
+    search = parser.add_argument_group("search and output")
+    search.add_argument("--beam-size", type=int, default=4)
+    search.add_argument("--length-penalty", type=float, default=0.6)
+    search.add_argument("--output", metavar="DIR", help="default: runs/NAME")
+    args = parser.parse_args()
+
+    for first, second in (
+        ("source", "target"),
+        ("validation_source", "validation_target"),
+        ("test_source", "test_target"),
+    ):
+        if (getattr(args, first) is None) != (getattr(args, second) is None):
+            names = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+            parser.error(f"give both {names}, or neither")
+    dates = args.source is None
+    if dates and (args.validation_source or args.test_source):
+        parser.error("validation and test files need --source and --target")
+    args.size = args.size or ("mini" if dates else "tiny")
+    args.vocab_size = args.vocab_size or (600 if dates else 8000)
+    args.epochs = args.epochs or (10 if dates else 40)
+    for name in ("vocab_size", "epochs", "tokens_per_batch", "max_length", "beam_size"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    if args.output is None:
+        name = f"dates-{args.source_locale}-{args.target_locale}" if dates else (
+            f"{Path(args.source).stem}-{Path(args.source).suffix[1:]}-"
+            f"{Path(args.target).suffix[1:]}-{args.size}"
+        )
+        args.output = str(Path("runs") / name)
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Translates a file or standard input, line by line, with a SavedModel that train_translator made.
+
+    python examples/translate.py runs/dates-en-fr/export/1 FILE
+    echo "Friday, November 20, 2026" | python examples/translate.py runs/dates-en-fr/export/1
+
+Needs tensorflow and tensorflow_text alone. Answers come in order; with --scores each line starts
+with the translation's score, and with --n-best N each input line gets N lines, numbered by input.
+"""
+
+import argparse
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the operations of the SavedModel)
+
+
+def main():
+    """Runs the program; returns its exit status."""
+    args = parse_arguments()
+    if not tf.saved_model.contains_saved_model(args.directory):
+        return fail(f"{args.directory} holds no SavedModel; a run keeps its own in export/1")
+    try:
+        stream = open(args.file, "rb") if args.file else sys.stdin.buffer
+    except OSError as error:
+        return fail(f"{args.file}: {error.strerror}")
+    model = tf.saved_model.load(args.directory)
+    try:
+        with stream:
+            count, cut = translate(model, stream, args)
+    except ValueError as error:
+        return fail(error)
+    except (BrokenPipeError, KeyboardInterrupt):
+        # The reader has gone, or the user has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 130
+    note = f"; {cut:,} were longer than the model reads and were cut" if cut else ""
+    print(f"{count:,} lines translated{note}", file=sys.stderr)
+    return 0
+
+
+def translate(model, stream, args):
+    """Translates the lines of `stream`; returns how many there were and how many were cut."""
+    count = cut = 0
+    for lines in batches(stream, args.batch_size):
+        scores, translations, truncated = answers(model, lines, args.n_best)
+        cut += int(truncated.sum())
+        for hypotheses in zip(translations, scores, strict=True):
+            count += 1
+            for text, score in zip(*hypotheses, strict=True):
+                fields = [str(count)] if args.n_best else []
+                fields += [f"{score:.4f}"] if args.scores else []
+                print(*fields, " ".join(text.decode().split("\n")), sep="\t")
+        sys.stdout.flush()
+        if args.file:
+            print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
+    if args.file:
+        print("\r", end="", file=sys.stderr)
+    return count, cut
+
+
+def answers(model, lines, n_best):
+    """Scores and translations, each (lines, hypotheses), and which lines were cut."""
+    text = tf.constant(lines)
+    if not n_best:
+        answer = model.signatures["serving_default"](text=text)
+        scores, translations = answer["score"][:, None], answer["translation"][:, None]
+    else:
+        answer = model.signatures["n_best"](text=text)
+        if n_best > answer["scores"].shape[1]:
+            raise ValueError(
+                f"--n-best must be at most {answer['scores'].shape[1]}, the beam of the model"
+            )
+        scores, translations = answer["scores"][:, :n_best], answer["translations"][:, :n_best]
+    return scores.numpy(), translations.numpy(), answer["truncated"].numpy()
+
+
+def batches(stream, size):
+    """Lists of at most `size` lines; a terminal or a pipe is answered line by line if slow."""
+    lines = []
+    for line in stream:
+        lines.append(line.rstrip(b"\r\n"))
+        if len(lines) == size or stream.isatty():
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def fail(message):
+    """Prints why the program cannot go on."""
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+def parse_arguments():
+    """Returns the command line's arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", metavar="DIR", help="the SavedModel, such as RUN/export/1")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="standard input when not given")
+    parser.add_argument("--n-best", type=int, default=0, metavar="N", help="hypotheses a line")
+    parser.add_argument("--scores", action="store_true", help="print the score before the text")
+    parser.add_argument("--batch-size", type=int, default=512, help="lines read at a time")
+    args = parser.parse_args()
+    if args.batch_size < 1 or args.n_best < 0:
+        parser.error("--batch-size must be at least 1 and --n-best at least 0")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

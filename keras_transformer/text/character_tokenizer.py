@@ -1,0 +1,115 @@
+"""CharacterTokenizer: one id for each Unicode character, for symbol tasks and small alphabets."""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer import arguments
+from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
+from keras_transformer.text.tokenizer import Tokenizer
+
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+class CharacterTokenizer(Tokenizer):
+    """Maps each Unicode code point to an id; text of known characters round-trips exactly.
+
+    A character outside the vocabulary becomes `unk_id`, which reads back as U+FFFD. The ops are
+    those of TensorFlow alone.
+
+    Args:
+        characters: str or iterable of distinct characters; the first gets the id 4.
+
+    Returns:
+        A tokenizer with `vocab_size = 4 + number of characters`.
+
+    Raises:
+        ValueError: when `characters` is empty, repeats one, or holds more than one in an item.
+
+    Example:
+
+    >>> tokenizer = CharacterTokenizer("ab ")
+    >>> tokenizer.tokenize(["a bc", ""])
+    <tf.RaggedTensor [[4, 6, 5, 1], []]>
+    >>> tokenizer.detokenize([[2, 4, 6, 5, 3, 4]]).numpy().tolist()
+    [b'a b']
+    """
+
+    def __init__(self, characters):
+        characters = list(characters)
+        single = all(isinstance(item, str) and len(item) == 1 for item in characters)
+        if not characters or not single or len(set(characters)) < len(characters):
+            raise ValueError(
+                "`characters` must be one or more distinct single characters. "
+                f"Received: characters={characters!r:.120}"
+            )
+        if any(valid_text(character) != character for character in characters):
+            raise ValueError(
+                "`characters` must be Unicode characters, which surrogates are not. "
+                f"Received: characters={characters!a:.120}"
+            )
+        super().__init__([*SPECIAL_PIECES, *characters])
+        self._characters = characters
+
+    @classmethod
+    def train(cls, texts, vocab_size=None):
+        """Learns the characters of `texts`, the most frequent first, then by code point.
+
+        Args:
+            texts: iterable of str.
+            vocab_size: the largest vocabulary, special ids included; None keeps every character.
+
+        Returns:
+            A `CharacterTokenizer`; its `vocab_size` is smaller when there are fewer characters.
+
+        Raises:
+            TypeError: when `texts` is not an iterable of str.
+            ValueError: when `texts` hold no character, or `vocab_size` leaves no room for one.
+
+        Example:
+
+        >>> CharacterTokenizer.train(["banana"], vocab_size=6).pieces([4, 5])
+        ['a', 'n']
+        """
+        if vocab_size is not None:
+            smallest = len(SPECIAL_PIECES) + 1
+            if arguments.positive_integer("vocab_size", vocab_size) < smallest:
+                raise ValueError(
+                    f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
+                )
+        counts = collections.Counter()
+        for text in text_list("texts", texts):
+            counts.update(valid_text(text))
+        if not counts:
+            raise ValueError("`texts` must hold at least one character. Received: only empty texts")
+        ordered = sorted(counts, key=lambda character: (-counts[character], character))
+        limit = None if vocab_size is None else vocab_size - len(SPECIAL_PIECES)
+        return cls(ordered[:limit])
+
+    def tokenize_graph(self, strings):
+        """Looks each code point up by binary search in the sorted ones."""
+        code_points = np.array([ord(character) for character in self._characters], dtype="int32")
+        order = np.argsort(code_points)
+        sorted_points = tf.constant(code_points[order])
+        sorted_ids = tf.constant((order + len(SPECIAL_PIECES)).astype("int32"))
+        points = tf.strings.unicode_decode(strings, "UTF-8")
+        values = points.flat_values
+        places = tf.minimum(tf.searchsorted(sorted_points, values), len(code_points) - 1)
+        known = tf.gather(sorted_points, places) == values
+        return points.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), self.unk_id))
+
+    def detokenize_graph(self, ids):
+        """Joins the characters of each row."""
+        surfaces = ["", REPLACEMENT, "", "", *self._characters]
+        table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
+        characters = ids.with_flat_values(tf.gather(table, ids.flat_values))
+        return tf.strings.reduce_join(characters, axis=1)
+
+    def _options_and_payload(self):
+        return {}, "".join(self._characters).encode()
+
+    @classmethod
+    def from_payload(cls, options, payload):
+        """Rebuilds a tokenizer from its characters, in UTF-8."""
+        return cls(payload.decode(), **options)

@@ -1,0 +1,207 @@
+"""translation_dataset: sentence pairs as batches of ids, in a bounded number of shapes."""
+
+import dataclasses
+import itertools
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer import arguments
+from keras_transformer.text.buckets import MULTIPLE, make_buckets, round_up
+from keras_transformer.text.dataset_report import DatasetReport
+from keras_transformer.text.strings import text_list
+from keras_transformer.text.token_store import tokenize_all
+
+
+def translation_dataset(
+    source_texts,
+    target_texts,
+    source_tokenizer,
+    target_tokenizer=None,
+    tokens_per_batch=4096,
+    shuffle=False,
+    seed=None,
+    max_length=256,
+    max_shapes=6,
+    first_epoch=0,
+    prefetch=2,
+    verbose=True,
+):
+    """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
+
+    Source rows are tokens then eos, target inputs bos then tokens, target outputs tokens then eos,
+    all int32, padded with `pad_id`. Pairs are tokenized once, here, and grouped by length into at
+    most `max_shapes` shapes of batch, chosen to waste the least padding, so that XLA compiles at
+    most that often. Each pair comes exactly once an epoch; the last batch of a shape is filled
+    with rows of padding, which masks leave without effect.
+
+    Each iteration over the dataset is an epoch: the first is number `first_epoch`, and the order
+    of epoch e is a function of the pairs, `seed` and e alone, so a resumed training can go on
+    where it stopped. An iterator takes its number with its first batch, also one that only peeks.
+
+    Args:
+        source_texts: iterable of str.
+        target_texts: iterable of str, as many.
+        source_tokenizer: a tokenizer of this package, or any object with its `tokenize`,
+            `pad_id`, `bos_id` and `eos_id`.
+        target_tokenizer: the same for the targets; None uses `source_tokenizer`.
+        tokens_per_batch: the largest rows * padded length of either side of a batch.
+        shuffle: whether each epoch has a new order of pairs and batches. Otherwise batches go
+            from short to long, pairs of a shape in the order given.
+        seed: integer of at least 0; None draws one.
+        max_length: pairs with a side of more tokens, eos included, are left out and counted.
+        max_shapes: the largest number of shapes of batch.
+        first_epoch: number of the first epoch.
+        prefetch: batches made ahead; 0 for none.
+        verbose: whether to write to standard error one line that says what was kept and left out,
+            and lines of progress when tokenizing takes long.
+
+    Returns:
+        A `tf.data.Dataset` of known cardinality, repeatable. Its attribute `report` is a
+        `DatasetReport`; datasets derived from it (`.take`, `.map`) do not have the attribute.
+
+    Raises:
+        TypeError: when the texts are not iterables of str.
+        ValueError: when the numbers of texts differ, no pair is left, `tokens_per_batch` is
+            smaller than one sentence, the tokenizers differ in `pad_id`, `bos_id` or `eos_id`, or
+            an argument is bad.
+
+    Example:
+
+    >>> from keras_transformer.text import CharacterTokenizer
+    >>> letters = CharacterTokenizer("abc")
+    >>> data = translation_dataset(["ab", "c"], ["ba", "c"], letters, verbose=False)
+    >>> (source_ids, target_in_ids), target_out_ids = next(iter(data))
+    >>> target_in_ids.numpy().tolist(), target_out_ids.numpy().tolist()
+    ([[2, 5, 4, 0], [2, 6, 0, 0]], [[5, 4, 3, 0], [6, 3, 0, 0]])
+    """
+    arguments.boolean("shuffle", shuffle)
+    _check_numbers(tokens_per_batch, max_length, max_shapes, seed, first_epoch, prefetch)
+    target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
+    _check_special_ids(source_tokenizer, target_tokenizer)
+    source_texts, target_texts = _equally_many(source_texts, target_texts)
+    sources = tokenize_all(source_texts, source_tokenizer, "source", verbose)
+    targets = tokenize_all(target_texts, target_tokenizer, "target", verbose)
+    # One more for the special id of each row.
+    lengths = sources.lengths + 1, targets.lengths + 1
+    kept, num_too_long, num_empty = _select(*lengths, max_length)
+    buckets = _buckets(*lengths, kept, tokens_per_batch, max_shapes)
+    if shuffle and seed is None:
+        seed = np.random.SeedSequence().entropy
+    epochs = itertools.count(first_epoch)
+
+    def epoch():
+        random = np.random.default_rng([seed, next(epochs)]) if shuffle else None
+        for bucket, members in _epoch_order(buckets, random):
+            yield _batch(sources, targets, bucket, members, target_tokenizer)
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=((ids, ids), ids))
+    report = _report(len(source_texts), num_too_long, num_empty, lengths, kept, buckets)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.num_batches))
+    if prefetch:
+        dataset = dataset.prefetch(prefetch)
+    dataset.report = report
+    if verbose:
+        print(report.summary(max_length), file=sys.stderr)
+    return dataset
+
+
+def _check_numbers(tokens_per_batch, max_length, max_shapes, seed, first_epoch, prefetch):
+    arguments.positive_integer("tokens_per_batch", tokens_per_batch)
+    arguments.positive_integer("max_length", max_length)
+    arguments.positive_integer("max_shapes", max_shapes)
+    arguments.token_id("first_epoch", first_epoch)
+    arguments.token_id("prefetch", prefetch)
+    if seed is not None:
+        arguments.token_id("seed", seed)
+
+
+def _check_special_ids(source_tokenizer, target_tokenizer):
+    for name in ("pad_id", "bos_id", "eos_id"):
+        source, target = getattr(source_tokenizer, name), getattr(target_tokenizer, name)
+        if source != target:
+            raise ValueError(
+                f"`{name}` must be the same for both tokenizers, as a model has one. "
+                f"Received: source {name}={source}, target {name}={target}"
+            )
+
+
+def _equally_many(source_texts, target_texts):
+    source_texts = text_list("source_texts", source_texts)
+    target_texts = text_list("target_texts", target_texts)
+    if len(source_texts) != len(target_texts):
+        raise ValueError(
+            "`source_texts` and `target_texts` must be equally many. "
+            f"Received: {len(source_texts)} source texts and {len(target_texts)} target texts"
+        )
+    return source_texts, target_texts
+
+
+def _select(source_lengths, target_lengths, max_length):
+    """Returns `(kept, num_too_long, num_empty)`: the indices that stay, and why others do not."""
+    empty = np.minimum(source_lengths, target_lengths) <= 1
+    too_long = ~empty & (np.maximum(source_lengths, target_lengths) > max_length)
+    kept = np.flatnonzero(~empty & ~too_long)
+    num_too_long, num_empty = int(too_long.sum()), int(empty.sum())
+    if not len(kept):
+        raise ValueError(
+            f"At least one pair must have text on both sides and at most max_length={max_length} "
+            f"tokens a side. Received: {len(empty)} pairs, {num_empty} with an empty side, "
+            f"{num_too_long} longer"
+        )
+    return kept, num_too_long, num_empty
+
+
+def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes):
+    sources, targets = source_lengths[kept], target_lengths[kept]
+    longest = int(round_up(max(sources.max(), targets.max())))
+    if tokens_per_batch < longest:
+        raise ValueError(
+            f"`tokens_per_batch` must be at least {longest}, the longest sentence with its special "
+            f"id, rounded up to a multiple of {MULTIPLE}; or lower `max_length`. "
+            f"Received: tokens_per_batch={tokens_per_batch}"
+        )
+    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes)
+    return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
+
+
+def _epoch_order(buckets, random):
+    """Returns the batches of one epoch as (bucket, members), shuffled unless `random` is None."""
+    order = []
+    for bucket in buckets:
+        members = bucket.members if random is None else random.permutation(bucket.members)
+        for start in range(0, len(members), bucket.rows):
+            order.append((bucket, members[start : start + bucket.rows]))
+    if random is None:
+        return order
+    return [order[index] for index in random.permutation(len(order))]
+
+
+def _batch(sources, targets, bucket, members, special):
+    """Returns `((source_ids, target_in_ids), target_out_ids)` of one batch as arrays."""
+    source_shape = bucket.rows, bucket.source_length
+    target_shape = bucket.rows, bucket.target_length
+    source_ids = sources.padded(members, source_shape, special.pad_id, last_id=special.eos_id)
+    target_in_ids = targets.padded(members, target_shape, special.pad_id, first_id=special.bos_id)
+    target_out_ids = targets.padded(members, target_shape, special.pad_id, last_id=special.eos_id)
+    return (source_ids, target_in_ids), target_out_ids
+
+
+def _report(num_pairs, num_too_long, num_empty, lengths, kept, buckets):
+    num_tokens = tuple(int(side[kept].sum()) for side in lengths)
+    positions = sum(
+        bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
+        for bucket in buckets
+    )
+    return DatasetReport(
+        num_pairs=num_pairs,
+        num_kept=len(kept),
+        num_too_long=num_too_long,
+        num_empty=num_empty,
+        num_batches=sum(bucket.num_batches for bucket in buckets),
+        shapes=tuple(bucket.shape for bucket in buckets),
+        num_tokens=num_tokens,
+        padding_ratio=1 - sum(num_tokens) / positions,
+    )

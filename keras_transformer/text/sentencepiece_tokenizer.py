@@ -1,0 +1,225 @@
+"""SentencePieceTokenizer: subwords learnt with sentencepiece, run in the graph with TF Text."""
+
+import io
+import re
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from keras_transformer import arguments
+from keras_transformer.text.strings import text_list, valid_text
+from keras_transformer.text.tokenizer import Tokenizer
+
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+MODEL_TYPES = ("bpe", "unigram")
+LOSSLESS_SETTINGS = {
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "add_dummy_prefix": False,
+    "byte_fallback": True,
+}
+# sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
+MAX_LINE_CHARACTERS = 1024
+# sentencepiece writes a space as U+2581. Lossless text spells a U+2581 of its own as ESCAPE "a",
+# and ESCAPE itself, a private-use character, as ESCAPE "b".
+SPACE_MARK = "\u2581"
+ESCAPE = "\ue000"
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """Splits text into the subwords of a sentencepiece model (BPE or unigram).
+
+    With sentencepiece's own settings, runs of spaces, compatibility characters (NFKC) and
+    characters never seen in training change on the way through; an unseen one reads back as
+    U+2047. A model trained with `lossless=True` gives every valid Unicode string back exactly.
+
+    Args:
+        model: bytes, a serialized sentencepiece model with the pieces <pad>, <unk>, <s>, </s> at
+            the ids 0, 1, 2, 3, as `train` makes it.
+        lossless: whether `model` was trained with `lossless=True`.
+
+    Returns:
+        A tokenizer with the ids of `model`.
+
+    Raises:
+        ValueError: when `model` is no sentencepiece model, or has other special ids.
+
+    Reference: Kudo and Richardson 2018; Sennrich et al. 2016 (BPE); Kudo 2018 (unigram).
+
+    Example:
+
+    >>> texts = ["a man rides a horse", "a man feeds a dog"] * 5
+    >>> tokenizer = SentencePieceTokenizer.train(texts, vocab_size=40)
+    >>> tokenizer.pieces(tokenizer.tokenize(["a man"])[0])
+    ['▁a', '▁man']
+    >>> tokenizer.detokenize(tokenizer.tokenize(["a man rides"])).numpy().tolist()
+    [b'a man rides']
+    """
+
+    def __init__(self, model, lossless=False):
+        self.lossless = arguments.boolean("lossless", lossless)
+        self._model = bytes(model)
+        super().__init__(model_pieces(self._model))
+        if tuple(self._vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            raise ValueError(
+                f"`model` must have {', '.join(SPECIAL_PIECES)} as its first pieces. "
+                f"Received: a model that starts with {self._vocabulary[:4]}"
+            )
+
+    @classmethod
+    def train(
+        cls,
+        texts,
+        vocab_size=8000,
+        model_type="bpe",
+        lossless=False,
+        character_coverage=0.9995,
+        split_digits=False,
+        shrink_to_fit=False,
+    ):
+        """Learns a model from `texts`; the same texts in the same order give the same model.
+
+        Args:
+            texts: iterable of str. Line breaks end a sentence and are no part of a piece.
+            vocab_size: the size of the vocabulary, special ids included.
+            model_type: "bpe" or "unigram".
+            lossless: keep every character: no normalisation, and unseen ones as UTF-8 bytes. It
+                takes 256 ids of the vocabulary.
+            character_coverage: the share of the characters of `texts` that get an id of their own.
+            split_digits: whether each digit is a piece of its own.
+            shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest
+                number they allow instead of raising; `tokenizer.vocab_size` tells it.
+
+        Returns:
+            A `SentencePieceTokenizer`.
+
+        Raises:
+            ImportError: when sentencepiece is not installed.
+            TypeError: when `texts` is not an iterable of str.
+            ValueError: when `vocab_size` is too large or too small for the texts; the message
+                gives the limit. When `texts` hold no text, or an option is bad.
+
+        Example:
+
+        >>> texts = ["one two three"] * 5
+        >>> SentencePieceTokenizer.train(texts, vocab_size=8000, shrink_to_fit=True).vocab_size
+        31
+        """
+        settings = {
+            "vocab_size": arguments.positive_integer("vocab_size", vocab_size),
+            "model_type": arguments.one_of("model_type", model_type, MODEL_TYPES),
+            "character_coverage": _coverage(character_coverage),
+            "split_digits": arguments.boolean("split_digits", split_digits),
+            "hard_vocab_limit": not arguments.boolean("shrink_to_fit", shrink_to_fit),
+        }
+        lines = training_lines(text_list("texts", texts))
+        if arguments.boolean("lossless", lossless):
+            settings.update(LOSSLESS_SETTINGS)
+            lines = [_escape_text(line) for line in lines]
+        if not any(line.strip() for line in lines):
+            raise ValueError("`texts` must hold some text. Received: only empty texts")
+        return cls(_train_model(lines, settings), lossless)
+
+    def tokenize_graph(self, strings):
+        """Runs TF Text's op on a model that is a constant of the graph."""
+        if self.lossless:
+            strings = tf.strings.regex_replace(strings, ESCAPE, f"{ESCAPE}b")
+            strings = tf.strings.regex_replace(strings, SPACE_MARK, f"{ESCAPE}a")
+        return tf_text.SentencepieceTokenizer(self._model, out_type=tf.int32).tokenize(strings)
+
+    def detokenize_graph(self, ids):
+        """Runs TF Text's op on a model that is a constant of the graph."""
+        strings = tf_text.SentencepieceTokenizer(self._model).detokenize(ids)
+        if self.lossless:
+            strings = tf.strings.regex_replace(strings, f"{ESCAPE}a", SPACE_MARK)
+            strings = tf.strings.regex_replace(strings, f"{ESCAPE}b", ESCAPE)
+        return strings
+
+    def _options_and_payload(self):
+        return {"lossless": self.lossless}, self._model
+
+    @classmethod
+    def from_payload(cls, options, payload):
+        """Rebuilds a tokenizer from its serialized model."""
+        return cls(payload, **options)
+
+
+def model_pieces(model):
+    """Returns the piece of each id of a serialized model, read with TF Text's own ops."""
+    with tf.init_scope():
+        try:
+            tokenizer = tf_text.SentencepieceTokenizer(model)
+            pieces = tokenizer.id_to_string(tf.range(tokenizer.vocab_size()))
+        except tf.errors.OpError as error:
+            raise ValueError(
+                "`model` must be a serialized sentencepiece model. "
+                f"Received: model={model[:20]!r}... of {len(model)} bytes"
+            ) from error
+        return [piece.decode() for piece in pieces.numpy()]
+
+
+def training_lines(texts):
+    """Returns the lines of `texts`, none longer than sentencepiece reads."""
+    return [
+        line[start : start + MAX_LINE_CHARACTERS]
+        for text in texts
+        for line in re.split(r"[\r\n]+", valid_text(text))
+        for start in range(0, len(line), MAX_LINE_CHARACTERS)
+    ]
+
+
+def _escape_text(text):
+    return text.replace(ESCAPE, f"{ESCAPE}b").replace(SPACE_MARK, f"{ESCAPE}a")
+
+
+def _coverage(character_coverage):
+    value = arguments.positive_number("character_coverage", character_coverage)
+    if value > 1:
+        raise ValueError(
+            "`character_coverage` must be above 0 and at most 1. "
+            f"Received: character_coverage={character_coverage}"
+        )
+    return value
+
+
+def _train_model(lines, settings):
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise ImportError(
+            "Training a SentencePieceTokenizer needs sentencepiece. Install it with "
+            '`pip install "keras-transformer-components[tensorflow]"`'
+        ) from error
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            pad_id=Tokenizer.pad_id,
+            unk_id=Tokenizer.unk_id,
+            bos_id=Tokenizer.bos_id,
+            eos_id=Tokenizer.eos_id,
+            minloglevel=2,
+            **settings,
+        )
+    except RuntimeError as error:
+        raise ValueError(_explain(str(error), settings["vocab_size"])) from error
+    return model.getvalue()
+
+
+def _explain(message, vocab_size):
+    """Returns sentencepiece's message as a rule and what was received."""
+    largest = re.search(r"too high.*<= (\d+)", message)
+    if largest:
+        return (
+            f"`vocab_size` must be at most {largest[1]} for these texts; more text allows more, "
+            "and `shrink_to_fit=True` takes the largest possible. "
+            f"Received: vocab_size={vocab_size}"
+        )
+    smallest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if smallest:
+        return (
+            f"`vocab_size` must be at least {smallest[1]} to hold the characters of these texts. "
+            f"Received: vocab_size={vocab_size}"
+        )
+    return f"`texts` must be text that sentencepiece can learn from. Received: {message}"

@@ -1,0 +1,86 @@
+"""The one-file form of a tokenizer: a line of JSON that says what follows, then the bytes.
+
+The first line holds the format's name and version, the class, its options, and the length and
+SHA-256 of the rest, so that a truncated file or another kind of file is recognised.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+
+FORMAT = "keras_transformer.tokenizer"
+VERSION = 1
+
+
+def pack(kind, options, payload):
+    """Returns the bytes of a file that holds `payload` for the class named `kind`."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "options": options,
+        "num_bytes": len(payload),
+        "sha256": hashlib.sha256(payload).hexdigest(),
+    }
+    return json.dumps(header, sort_keys=True).encode("ascii") + b"\n" + payload
+
+
+def unpack(data):
+    """Returns `(kind, options, payload)` of bytes made by `pack`, or raises `ValueError`."""
+    first_line, _, payload = bytes(data).partition(b"\n")
+    try:
+        header = json.loads(first_line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ValueError(
+            "`data` must be a tokenizer written by this package's `save` or `to_bytes`. "
+            f"Received: data={bytes(data[:40])!r}..."
+        )
+    if header.get("version") != VERSION:
+        raise ValueError(
+            f"A tokenizer's format version must be {VERSION}; a later one needs a later release "
+            f"of this package. Received: version={header.get('version')!r}"
+        )
+    if hashlib.sha256(payload).hexdigest() != header.get("sha256"):
+        raise ValueError(
+            f"A tokenizer's content must be the {header.get('num_bytes')} bytes that were saved; "
+            f"the file is damaged or cut short. Received: num_bytes={len(payload)}"
+        )
+    return header["kind"], header["options"], payload
+
+
+def read(path):
+    """Returns `unpack` of the file at `path`; its errors name the file."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return unpack(data)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error
+
+
+def write_atomically(path, data):
+    """Writes `data` to `path` so that a reader finds the old file or the whole new one."""
+    path = os.fspath(path)
+    handle, temporary = tempfile.mkstemp(
+        dir=os.path.dirname(path) or ".", prefix=f".{os.path.basename(path)}."
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _ordinary_mode())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _ordinary_mode():
+    # mkstemp makes a private file; a saved one gets the permissions `open` would have given.
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

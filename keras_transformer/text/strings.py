@@ -1,0 +1,70 @@
+"""Python text and TensorFlow strings: what goes in is made valid UTF-8, whatever it was."""
+
+import numpy as np
+import tensorflow as tf
+
+REPLACEMENT = "\ufffd"
+
+
+def valid_text(text):
+    """Returns `text` with each lone surrogate replaced by U+FFFD."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def text_list(name, texts):
+    """Returns the list of an iterable of `str`, or raises `TypeError`."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"`{name}` must be an iterable of strings. Received: {name}={texts!r:.80}")
+    try:
+        texts = list(texts)
+    except TypeError as error:
+        raise TypeError(
+            f"`{name}` must be an iterable of strings. Received: {name}={texts!r:.80}"
+        ) from error
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"`{name}` must be an iterable of strings. Received: {name}[{index}]={text!r:.80} "
+                f"of type {type(text).__name__}"
+            )
+    return texts
+
+
+def string_tensor(strings):
+    """Returns the string tensor (batch,) of a list of `str` or `bytes`, or of such a tensor."""
+    if not tf.is_tensor(strings):
+        strings = _constant(strings)
+    if strings.dtype != tf.string:
+        raise TypeError(
+            f"`strings` must hold strings. Received: strings with dtype={strings.dtype.name}"
+        )
+    if strings.shape.rank != 1:
+        raise ValueError(
+            f"`strings` must have the shape (batch,). Received: strings with shape={strings.shape}"
+        )
+    return strings
+
+
+def _constant(strings):
+    if isinstance(strings, (str, bytes)):
+        raise TypeError(
+            f"`strings` must be a list of strings or a string tensor; put one string in a list. "
+            f"Received: strings={strings!r:.80}"
+        )
+    # An array of objects, because NumPy strips trailing NUL characters from its own strings.
+    values = np.empty(len(strings), dtype=object)
+    for index, value in enumerate(strings):
+        if isinstance(value, str):
+            value = value.encode("utf-8", "surrogatepass")
+        if not isinstance(value, bytes):
+            raise TypeError(
+                f"`strings` must hold strings. Received: strings[{index}]={value!r:.80} "
+                f"of type {type(value).__name__}"
+            )
+        values[index] = value
+    return tf.constant(values, dtype=tf.string)
+
+
+def valid_utf8(strings):
+    """Returns the string tensor with each invalid byte sequence replaced by U+FFFD."""
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")

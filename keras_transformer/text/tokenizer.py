@@ -1,0 +1,155 @@
+"""What the tokenizers have in common: special ids, one file, and calls that run in the graph."""
+
+import abc
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.text import storage
+from keras_transformer.text.strings import string_tensor, valid_utf8
+
+
+class Tokenizer(abc.ABC):
+    """Text to ids and back, as graph ops that hold no resource between calls.
+
+    A subclass gives the three `*_graph` and payload methods. Everything a call needs is a constant
+    of its traced function, built while tracing: nothing is left to be destroyed by
+    `keras.utils.set_random_seed` or `clear_session`, or to be tracked by an export.
+
+    Args:
+        vocabulary: list of str, the piece of each id; the first four are the special ones.
+    """
+
+    pad_id = 0
+    unk_id = 1
+    bos_id = 2
+    eos_id = 3
+
+    def __init__(self, vocabulary):
+        self._vocabulary = list(vocabulary)
+        self._tokenize = tf.function(
+            self._tokenize_strings, input_signature=[tf.TensorSpec([None], tf.string)]
+        )
+        self._detokenize = tf.function(
+            self._detokenize_ids, input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)]
+        )
+
+    @property
+    def vocab_size(self):
+        """The number of ids, the four special ones included."""
+        return len(self._vocabulary)
+
+    def tokenize(self, strings):
+        """Returns the ids of each string, int32 ragged (batch, length), without bos and eos.
+
+        Text never becomes a special id: "</s>" is four characters. Invalid UTF-8 is replaced by
+        U+FFFD, and an empty string is an empty row.
+        """
+        return self._tokenize(string_tensor(strings))
+
+    def detokenize(self, ids):
+        """Returns the string of each row of `ids` (batch, length), ragged or dense.
+
+        A row ends at its first `eos_id`; `pad_id` and `bos_id` are skipped, and an id outside
+        [0, vocab_size) reads as `unk_id`.
+        """
+        return self._detokenize(ragged_ids(ids, self.vocab_size))
+
+    def pieces(self, ids):
+        """Returns the printable piece of each id of one sequence, a list of str."""
+        ids = np.asarray(ids, dtype="int64")
+        if ids.ndim != 1:
+            raise ValueError(
+                f"`ids` must have the shape (length,). Received: ids with shape={ids.shape}"
+            )
+        known = np.where((ids >= 0) & (ids < self.vocab_size), ids, self.unk_id)
+        return [printable(self._vocabulary[index]) for index in known]
+
+    def to_bytes(self):
+        """Returns the whole tokenizer as bytes; equal tokenizers give equal bytes."""
+        return storage.pack(type(self).__name__, *self._options_and_payload())
+
+    @classmethod
+    def from_bytes(cls, data):
+        """Rebuilds a tokenizer from `to_bytes`."""
+        return cls._from_parts(*storage.unpack(data))
+
+    def save(self, path):
+        """Writes the whole tokenizer to one file, atomically."""
+        storage.write_atomically(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path):
+        """Reads a file written by `save`; `ValueError` when it holds something else."""
+        return cls._from_parts(*storage.read(path))
+
+    @classmethod
+    def _from_parts(cls, kind, options, payload):
+        if kind != cls.__name__:
+            raise ValueError(
+                f"`{cls.__name__}` must be loaded from its own kind of file; `load_tokenizer` "
+                f"opens any kind. Received: kind={kind!r}"
+            )
+        return cls.from_payload(options, payload)
+
+    def __reduce__(self):
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __repr__(self):
+        return f"{type(self).__name__}(vocab_size={self.vocab_size})"
+
+    def _tokenize_strings(self, strings):
+        return tf.cast(self.tokenize_graph(valid_utf8(strings)), tf.int32)
+
+    def _detokenize_ids(self, ids):
+        dense = ids.to_tensor(default_value=self.pad_id)
+        # -> (batch, length), True up to the last id before the first eos
+        before_end = tf.cumsum(tf.cast(dense == self.eos_id, tf.int32), axis=1) == 0
+        kept = before_end & (dense != self.pad_id) & (dense != self.bos_id)
+        return self.detokenize_graph(tf.ragged.boolean_mask(dense, kept))
+
+    @abc.abstractmethod
+    def tokenize_graph(self, strings):
+        """Returns the ragged ids (batch, length) of valid UTF-8 strings (batch,)."""
+
+    @abc.abstractmethod
+    def detokenize_graph(self, ids):
+        """Returns the strings (batch,) of ragged ids in [0, vocab_size), no pad, bos or eos."""
+
+    @abc.abstractmethod
+    def _options_and_payload(self):
+        """Returns `(options, payload)`: a dict for JSON, and bytes."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_payload(cls, options, payload):
+        """Rebuilds a tokenizer from its options and payload."""
+
+
+def ragged_ids(ids, vocab_size):
+    """Returns `ids` as a ragged int32 tensor (batch, length), out-of-range ids made `unk_id`."""
+    if not tf.is_tensor(ids) and not isinstance(ids, np.ndarray):
+        ids = tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.convert_to_tensor(ids)
+    if not ids.dtype.is_integer:
+        raise TypeError(f"`ids` must be integers. Received: ids with dtype={ids.dtype.name}")
+    if ids.shape.rank != 2:
+        raise ValueError(
+            f"`ids` must have the shape (batch, length). Received: ids with shape={ids.shape}"
+        )
+    if not isinstance(ids, tf.RaggedTensor):
+        ids = tf.RaggedTensor.from_tensor(ids)
+    ids = ids.with_row_splits_dtype(tf.int64)
+    values = tf.cast(ids.flat_values, tf.int64)
+    known = (values >= 0) & (values < vocab_size)
+    values = tf.where(known, values, tf.constant(Tokenizer.unk_id, tf.int64))
+    return ids.with_flat_values(tf.cast(values, tf.int32))
+
+
+def printable(piece):
+    """Returns `piece` fit for a plot: a space as U+2581, other unprintable characters escaped."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in piece.replace(" ", "\u2581")
+    )

@@ -1,0 +1,158 @@
+"""WordPieceTokenizer: BERT's words and word pieces, learnt and run with TF Text."""
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text as tf_text
+from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
+
+from keras_transformer import arguments
+from keras_transformer.text.strings import text_list, valid_text
+from keras_transformer.text.tokenizer import Tokenizer
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[START]", "[END]")
+SUFFIX = "##"
+TEXTS_PER_BATCH = 1024
+
+
+class WordPieceTokenizer(Tokenizer):
+    """Splits text at spaces and punctuation, then each word into the longest known pieces.
+
+    It is lossy: `detokenize` puts one space between words ("don't" reads back as "don ' t"),
+    control characters are lost, and a word with an unknown character, or of more than 100 bytes,
+    is "[UNK]". `SentencePieceTokenizer(lossless=True)` and `CharacterTokenizer` keep the text.
+
+    Args:
+        vocabulary: list of str, the piece of each id. It starts with "[PAD]", "[UNK]", "[START]",
+            "[END]"; a piece that continues a word starts with "##".
+        lower_case: whether text is lower-cased and its accents removed.
+
+    Returns:
+        A tokenizer with the ids of `vocabulary`.
+
+    Raises:
+        ValueError: when `vocabulary` starts otherwise, or repeats or leaves empty a piece.
+
+    Example:
+
+    >>> pieces = ["[PAD]", "[UNK]", "[START]", "[END]", "walk", "##ing", "."]
+    >>> tokenizer = WordPieceTokenizer(pieces, lower_case=True)
+    >>> tokenizer.tokenize(["Walking.", "run"])
+    <tf.RaggedTensor [[4, 5, 6], [1]]>
+    >>> tokenizer.detokenize([[4, 5, 6, 3]]).numpy().tolist()
+    [b'walking .']
+    """
+
+    def __init__(self, vocabulary, lower_case=False):
+        vocabulary = text_list("vocabulary", vocabulary)
+        if tuple(vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            raise ValueError(
+                f"`vocabulary` must start with {', '.join(SPECIAL_PIECES)}. "
+                f"Received: vocabulary={vocabulary[:5]}..."
+            )
+        broken = any(not piece.removeprefix(SUFFIX) or "\n" in piece for piece in vocabulary)
+        if broken or len(set(vocabulary)) < len(vocabulary):
+            raise ValueError(
+                "`vocabulary` must hold distinct pieces, none empty and none with a line break. "
+                f"Received: vocabulary of {len(vocabulary)} pieces, {len(set(vocabulary))} distinct"
+            )
+        self.lower_case = arguments.boolean("lower_case", lower_case)
+        super().__init__(vocabulary)
+
+    @classmethod
+    def train(cls, texts, vocab_size=8000, lower_case=False):
+        """Learns word pieces with TF Text's vocabulary tool, never more than `vocab_size`.
+
+        A small corpus gives a smaller vocabulary. Each of the most frequent characters has its
+        two pieces, at the start of a word and inside one, as far as `vocab_size` allows.
+
+        Args:
+            texts: iterable of str.
+            vocab_size: the largest vocabulary, special ids included.
+            lower_case: whether text is lower-cased and its accents removed.
+
+        Returns:
+            A `WordPieceTokenizer`.
+
+        Raises:
+            TypeError: when `texts` is not an iterable of str.
+            ValueError: when `texts` hold no word, or `vocab_size` leaves no room for a character.
+
+        Example:
+
+        >>> WordPieceTokenizer.train(["to be or not to be"] * 9, vocab_size=20).pieces([4, 5, 6])
+        ['b', 'e', 'n']
+        """
+        arguments.boolean("lower_case", lower_case)
+        smallest = len(SPECIAL_PIECES) + 2
+        if arguments.positive_integer("vocab_size", vocab_size) < smallest:
+            raise ValueError(
+                f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
+            )
+        texts = [valid_text(text) for text in text_list("texts", texts)]
+        if not any(text.strip() for text in texts):
+            raise ValueError("`texts` must hold at least one word. Received: only empty texts")
+        learnt = _learn(texts, vocab_size, lower_case)
+        if len(learnt) <= len(SPECIAL_PIECES):
+            raise ValueError(
+                "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was learnt. "
+                f"Received: vocab_size={vocab_size} and {len(texts)} texts"
+            )
+        return cls(trim(learnt, vocab_size), lower_case)
+
+    def tokenize_graph(self, strings):
+        """Runs TF Text's fast tokenizer, built while tracing."""
+        tokenizer = tf_text.FastBertTokenizer(
+            self._vocabulary,
+            token_out_type=tf.int32,
+            unknown_token=SPECIAL_PIECES[self.unk_id],
+            lower_case_nfd_strip_accents=self.lower_case,
+        )
+        return tokenizer.tokenize(strings)
+
+    def detokenize_graph(self, ids):
+        """Joins the pieces of each row, with a space before each that starts a word."""
+        surfaces = [
+            piece.removeprefix(SUFFIX) if piece.startswith(SUFFIX) else f" {piece}"
+            for piece in self._vocabulary
+        ]
+        table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
+        pieces = ids.with_flat_values(tf.gather(table, ids.flat_values))
+        return tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=1), "^ ", "")
+
+    def _options_and_payload(self):
+        return {"lower_case": self.lower_case}, "\n".join(self._vocabulary).encode()
+
+    @classmethod
+    def from_payload(cls, options, payload):
+        """Rebuilds a tokenizer from its pieces, one a line, in UTF-8."""
+        return cls(payload.decode().split("\n"), **options)
+
+
+def _learn(texts, vocab_size, lower_case):
+    """Returns the pieces that TF Text's tool learns, about `vocab_size` of them."""
+    dataset = tf.data.Dataset.from_tensor_slices(np.array(texts, dtype=object))
+    try:
+        return bert_vocab_from_dataset.bert_vocab_from_dataset(
+            dataset.batch(TEXTS_PER_BATCH),
+            vocab_size,
+            list(SPECIAL_PIECES),
+            bert_tokenizer_params={"lower_case": lower_case},
+            learn_params={
+                "lower_thresh": 2,
+                "max_unique_chars": min(1000, (vocab_size - len(SPECIAL_PIECES)) // 2),
+            },
+        )
+    except (StopIteration, ValueError):  # its way of saying that there is no word to learn from
+        return []
+
+
+def trim(vocabulary, vocab_size):
+    """Returns the first pieces that fit, keeping the special and one-character pieces first."""
+    if len(vocabulary) <= vocab_size:
+        return vocabulary
+    needed = {piece for piece in vocabulary if len(piece.removeprefix(SUFFIX)) == 1}
+    needed.update(SPECIAL_PIECES)
+    room = vocab_size - len(needed)
+    longer = [piece for piece in vocabulary if piece not in needed][:room]
+    kept = needed.union(longer)
+    return [piece for piece in vocabulary if piece in kept]

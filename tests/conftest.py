@@ -1,0 +1,54 @@
+"""Settings of every test run: the backend, hypothesis, optional corpora, tests of one backend."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Read once, by the first import of keras or tensorflow: so before any test module.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+BACKEND = os.environ["KERAS_BACKEND"]
+TESTS = Path(__file__).resolve().parent
+REPOSITORY = TESTS.parent
+SHARED = REPOSITORY.parent / "shared"  # corpora too large for the repository; may be absent
+
+TENSORFLOW_ONLY = ("text", "serving", "interop", "examples")
+
+# The first call of a compiled function is slow by nature, which is no fault of the property.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def shared_path(relative):
+    """Gives the path of a file of the shared corpora, or skips the test that asked for it."""
+    path = SHARED / relative
+    if not path.exists():
+        pytest.skip(f"needs shared/{relative} beside the repository")
+    return path
+
+
+@pytest.fixture
+def shared():
+    """`shared("data/...")` is `shared_path("data/...")`."""
+    return shared_path
+
+
+class TensorFlowOnlyModule(pytest.Module):
+    """A test module reported as skipped, with the reason, and never imported."""
+
+    def collect(self):
+        pytest.skip(f"only on the TensorFlow backend, this is {BACKEND}", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    """Stands in for the modules of folders that need TensorFlow, on the other backends."""
+    if BACKEND == "tensorflow" or not module_path.is_relative_to(TESTS):
+        return None
+    if module_path.relative_to(TESTS).parts[0] not in TENSORFLOW_ONLY:
+        return None
+    return TensorFlowOnlyModule.from_parent(parent, path=module_path)

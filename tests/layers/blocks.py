@@ -1,0 +1,114 @@
+"""Every layer that takes a sequence, with the way to call it: the cases of the contract tests."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from keras import ops
+
+from keras_transformer import layers
+from tests.backends import normal, with_mask
+
+# Every size is a prime of its own, so that no two axes can be taken for one another.
+BATCH, SOURCE, TARGET, HEADS, KEY_DIM, D_FF = 2, 7, 11, 3, 5, 13
+D_MODEL = HEADS * KEY_DIM
+REAL_SOURCE, REAL_TARGET = 5, 3  # the longest sentences; what follows is padding
+
+
+class Block(NamedTuple):
+    """A layer: how to make it, to call it with explicit masks, and with those tensors carry."""
+
+    make: Callable
+    explicit: Callable
+    implicit: Callable
+
+
+
+def self_attention(layer, hidden, mask, memory, memory_mask):
+    return layer(hidden, hidden, query_mask=mask, value_mask=mask)
+
+
+def cross_attention(layer, hidden, mask, memory, memory_mask):
+    return layer(hidden, memory, query_mask=mask, value_mask=memory_mask)
+
+
+def encode(layer, hidden, mask, memory, memory_mask):
+    return layer(hidden, padding_mask=mask)
+
+
+def decode(layer, hidden, mask, memory, memory_mask):
+    return layer(hidden, memory, padding_mask=mask, memory_padding_mask=memory_mask)
+
+
+def only_implicit(layer, hidden, mask, memory, memory_mask):
+    return layer(with_mask(hidden, mask))
+
+
+def of_hidden(layer, hidden, memory):
+    return layer(hidden)
+
+
+def of_hidden_twice(layer, hidden, memory):
+    return layer(hidden, hidden)
+
+
+def of_both(layer, hidden, memory):
+    return layer(hidden, memory)
+
+
+def of_named_memory(layer, hidden, memory):
+    return layer(hidden, memory=memory)
+
+
+def maker(layer_class, *positional, **named):
+    return lambda **more: layer_class(*positional, **{**named, **more})
+
+
+HEADS_AND_WIDTH = (HEADS, D_FF)
+BLOCKS = {
+    "PositionalEncoding": Block(maker(layers.PositionalEncoding), only_implicit, of_hidden),
+    "PositionalEncoding concat": Block(
+        maker(layers.PositionalEncoding, combine="concat", max_length=23), only_implicit, of_hidden
+    ),
+    "FeedForward": Block(maker(layers.FeedForward, D_FF), only_implicit, of_hidden),
+    "MultiHeadAttention": Block(
+        maker(layers.MultiHeadAttention, HEADS, KEY_DIM), self_attention, of_hidden_twice
+    ),
+    "MultiHeadAttention to memory": Block(
+        maker(layers.MultiHeadAttention, HEADS, KEY_DIM), cross_attention, of_both
+    ),
+    "EncoderLayer": Block(maker(layers.EncoderLayer, *HEADS_AND_WIDTH), encode, of_hidden),
+    "EncoderLayer pre-norm": Block(
+        maker(layers.EncoderLayer, *HEADS_AND_WIDTH, norm_first=True), encode, of_hidden
+    ),
+    "DecoderLayer": Block(maker(layers.DecoderLayer, *HEADS_AND_WIDTH), decode, of_both),
+    "DecoderLayer pre-norm": Block(
+        maker(layers.DecoderLayer, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
+    ),
+    "DecoderLayer alone": Block(maker(layers.DecoderLayer, *HEADS_AND_WIDTH), encode, of_hidden),
+    "Encoder": Block(maker(layers.Encoder, 2, *HEADS_AND_WIDTH), encode, of_hidden),
+    "Decoder": Block(
+        maker(layers.Decoder, 2, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
+    ),
+}
+POSITION_WISE = {"PositionalEncoding", "PositionalEncoding concat", "FeedForward"}
+MIXING = [name for name in BLOCKS if name not in POSITION_WISE]
+WITH_DROPOUT = [name for name in BLOCKS if not name.startswith("MultiHeadAttention to")]
+
+
+def inputs_of(seed=0):
+    """Gives hidden (batch, target, d_model), its mask, memory and its mask.
+
+    The first sentence has the longest real part, the second is shorter; noise is at padding.
+    """
+    hidden, memory = normal(seed, BATCH, TARGET, D_MODEL), normal(seed + 1, BATCH, SOURCE, D_MODEL)
+    mask = ops.convert_to_numpy(ops.arange(TARGET))[None] < [[REAL_TARGET], [REAL_TARGET - 1]]
+    memory_mask = ops.convert_to_numpy(ops.arange(SOURCE))[None] < [[REAL_SOURCE], [2]]
+    return hidden, mask, memory, memory_mask
+
+
+def built(name, **arguments):
+    """Makes and builds the layer of a block."""
+    block = BLOCKS[name]
+    layer = block.make(**arguments)
+    block.explicit(layer, *map(ops.convert_to_tensor, inputs_of()))
+    return layer

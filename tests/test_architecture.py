@@ -1,0 +1,306 @@
+"""The layout holds: imports point down, TensorFlow stays behind the fence, files stay small.
+
+Each rule is a function from (path, tree) to a list of complaints. It is run over the package, and
+over a small bad source of its own, so that a rule that can no longer fail is noticed.
+"""
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = "keras_transformer"
+MAX_LINES = 300
+
+# (level, order within the level): a unit imports only what is strictly lower, and itself.
+LEVELS = {
+    "arguments": (0, 0),
+    "masking": (0, 1),
+    "glyphs": (0, 2),
+    "schedules": (0, 2),
+    "losses": (0, 2),
+    "decoding": (0, 2),
+    "metrics": (0, 3),
+    "layers": (1, 0),
+    "models": (2, 0),
+    "callbacks": (2, 0),
+    "plots": (2, 0),
+    "text": (3, 0),
+    "serving": (4, 0),
+    "interop": (4, 0),
+}
+FENCED_UNITS = {"text", "serving", "interop"}
+FENCED_MODULES = {"tensorflow", "tensorflow_text", "sentencepiece"}
+CORE_MODULES = {"keras", "numpy"}
+WHEN_CALLED = {
+    "glyphs": {"matplotlib"},
+    "plots": {"matplotlib"},
+}  # imported inside a function, by those who ask for it
+
+
+def unit_of(path):
+    """Gives the module or subpackage of the package a file belongs to; "" is `__init__.py`."""
+    first = PurePosixPath(path).parts[0]
+    return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def imports_of(tree):
+    """Gives (line, dotted name) of everything imported; `from a import b` gives "a.b"."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found += [(node.lineno, f"{node.module}.{alias.name}") for alias in node.names]
+    return found
+
+
+def imports_while_loading(tree):
+    """Gives the imports that run when the module is imported: those outside any function."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, functions)]
+    inside = {id(child) for node in nodes for child in ast.walk(node)}
+    outside = [node for node in ast.walk(tree) if id(node) not in inside]
+    return imports_of(ast.Module(body=[n for n in outside if isinstance(n, ast.stmt)]))
+
+
+def complain(path, line, text):
+    return f"{PACKAGE}/{path}:{line}: {text}"
+
+
+def layout_is_known(path, tree):
+    """Every file belongs to a module or folder of the layout."""
+    if unit_of(path) in {"", *LEVELS}:
+        return []
+    return [complain(path, 1, f"{unit_of(path)!r} has no level: add it to LEVELS")]
+
+
+def imports_point_down(path, tree):
+    """A file imports from its own folder and from lower levels only."""
+    own, complaints = unit_of(path), []
+    for line, name in imports_of(tree):
+        parts = name.split(".")
+        if parts[0] != PACKAGE:
+            continue
+        other = parts[1] if len(parts) > 1 else ""
+        if own and other not in LEVELS:
+            complaints.append(complain(path, line, f"imports {name} from the top of the package"))
+        elif own and other != own and own in LEVELS and LEVELS[other] >= LEVELS[own]:
+            complaints.append(complain(path, line, f"{own} may not import {other}: not below it"))
+    return complaints
+
+
+def text_knows_no_model(path, tree):
+    """Text is strings and ids: no layer, no model, no search."""
+    known = {f"{PACKAGE}.{unit}" for unit in ("layers", "models", "decoding", "callbacks")}
+    return [
+        complain(path, line, f"text may not import {name}: it knows no model")
+        for line, name in imports_of(tree)
+        if unit_of(path) == "text" and ".".join(name.split(".")[:2]) in known
+    ]
+
+
+def tensorflow_stays_behind_the_fence(path, tree):
+    """TensorFlow and its text libraries are imported in text, serving and interop only."""
+    return [
+        complain(path, line, f"imports {name} outside {', '.join(sorted(FENCED_UNITS))}")
+        for line, name in imports_of(tree)
+        if unit_of(path) not in FENCED_UNITS and name.split(".")[0] in FENCED_MODULES
+    ]
+
+
+def core_needs_only_keras_and_numpy(path, tree):
+    """Below the fence: keras, numpy, the standard library, and what is imported when called."""
+    if unit_of(path) in FENCED_UNITS:
+        return []
+    loading = set(imports_while_loading(tree))
+    complaints = []
+    for line, name in imports_of(tree):
+        root = name.split(".")[0]
+        if root in CORE_MODULES | FENCED_MODULES | {PACKAGE} | sys.stdlib_module_names:
+            continue
+        if root not in WHEN_CALLED.get(unit_of(path), set()):
+            complaints.append(complain(path, line, f"imports {name}: the core needs keras, numpy"))
+        elif (line, name) in loading:
+            complaints.append(complain(path, line, f"imports {name} on loading, not when called"))
+    return complaints
+
+
+def private_keras_is_left_alone(path, tree):
+    """`keras.src` is no interface."""
+    return [
+        complain(path, line, f"imports {name}: use the public keras names")
+        for line, name in imports_of(tree)
+        if f"{name}.".startswith("keras.src.")
+    ]
+
+
+def top_of_the_package_imports_only_the_core(path, tree):
+    """`import keras_transformer` works without TensorFlow."""
+    if path != "__init__.py":
+        return []
+    fenced = {f"{PACKAGE}.{unit}" for unit in FENCED_UNITS}
+    return [
+        complain(path, line, f"imports {name}: users import it themselves")
+        for line, name in imports_of(tree)
+        if ".".join(name.split(".")[:2]) in fenced
+    ]
+
+
+def nothing_is_asserted(path, tree):
+    """`assert` is for tests: the package raises errors that say what to do."""
+    return [
+        complain(path, node.lineno, "assert statement")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert)
+    ]
+
+
+def imports_are_absolute(path, tree):
+    """No relative import."""
+    return [
+        complain(path, node.lineno, "relative import")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+def file_is_short(path, source):
+    """A file over 300 lines holds two ideas. This one takes the text: a tree has no length."""
+    count = len(source.splitlines())
+    return [complain(path, count, f"{count} lines, over {MAX_LINES}")] if count > MAX_LINES else []
+
+
+RULES = [
+    layout_is_known,
+    imports_point_down,
+    text_knows_no_model,
+    tensorflow_stays_behind_the_fence,
+    core_needs_only_keras_and_numpy,
+    private_keras_is_left_alone,
+    top_of_the_package_imports_only_the_core,
+    nothing_is_asserted,
+    imports_are_absolute,
+]
+
+BAD_SOURCES = [
+    (layout_is_known, "helpers.py", "x = 1"),
+    (layout_is_known, "utils/shapes.py", "x = 1"),
+    (imports_point_down, "layers/encoder.py", "from keras_transformer.models import Transformer"),
+    (imports_point_down, "layers/encoder.py", "import keras_transformer.serving.translator"),
+    (imports_point_down, "masking.py", "from keras_transformer import losses"),
+    (imports_point_down, "losses.py", "def f():\n    from keras_transformer.metrics import M"),
+    (imports_point_down, "models/transformer.py", "from keras_transformer.callbacks import C"),
+    (imports_point_down, "serving/translator.py", "import keras_transformer.interop"),
+    (imports_point_down, "models/transformer.py", "from keras_transformer import Encoder"),
+    (imports_point_down, "models/transformer.py", "import keras_transformer"),
+    (text_knows_no_model, "text/dataset.py", "from keras_transformer.models import Transformer"),
+    (text_knows_no_model, "text/dataset.py", "from keras_transformer import layers"),
+    (tensorflow_stays_behind_the_fence, "masking.py", "import tensorflow as tf"),
+    (tensorflow_stays_behind_the_fence, "plots.py", "def f():\n    import tensorflow_text"),
+    (tensorflow_stays_behind_the_fence, "__init__.py", "from sentencepiece import x"),
+    (core_needs_only_keras_and_numpy, "layers/encoder.py", "import torch"),
+    (core_needs_only_keras_and_numpy, "plots.py", "from matplotlib.figure import Figure"),
+    (core_needs_only_keras_and_numpy, "losses.py", "def f():\n    import matplotlib"),
+    (private_keras_is_left_alone, "layers/encoder.py", "from keras.src import backend"),
+    (private_keras_is_left_alone, "layers/encoder.py", "import keras.src.ops as ops"),
+    (top_of_the_package_imports_only_the_core, "__init__.py", "from keras_transformer import text"),
+    (
+        top_of_the_package_imports_only_the_core,
+        "__init__.py",
+        "from keras_transformer.serving import Translator",
+    ),
+    (nothing_is_asserted, "losses.py", "def f(x):\n    assert x"),
+    (imports_are_absolute, "layers/encoder.py", "from . import attention"),
+    (imports_are_absolute, "layers/encoder.py", "from ..masking import causal_mask"),
+]
+
+GOOD_SOURCES = [
+    ("__init__.py", "from keras_transformer.models import Transformer"),
+    ("metrics.py", "import keras\nfrom keras_transformer.losses import token_weights"),
+    ("layers/encoder.py", "import math\nfrom keras_transformer.layers.encoder_layer import E"),
+    ("layers/encoder.py", "from keras import ops\nfrom keras_transformer import masking"),
+    ("plots.py", "import numpy as np\ndef f():\n    from matplotlib.figure import Figure"),
+    ("text/dataset.py", "import tensorflow as tf\nfrom keras_transformer.arguments import one_of"),
+    ("serving/export.py", "import tensorflow_text\nfrom keras_transformer.text import vocabulary"),
+]
+
+
+def package_files():
+    folder = REPOSITORY / PACKAGE
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
+
+
+FILES = package_files()
+
+
+def named(values):
+    return [getattr(value, "__name__", str(value)) for value in values]
+
+
+@pytest.mark.parametrize("path", FILES)
+@pytest.mark.parametrize("rule", RULES, ids=named(RULES))
+def test_package_keeps_the_rule(rule, path):
+    tree = ast.parse(FILES[path].read_text(encoding="utf-8"))
+    assert rule(path, tree) == []
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_are_short(path):
+    assert file_is_short(path, FILES[path].read_text(encoding="utf-8")) == []
+
+
+def test_there_are_files_to_check():
+    assert "__init__.py" in FILES
+    assert {unit_of(path) for path in FILES} >= {"masking", "layers", "models", "decoding"}
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), BAD_SOURCES)
+def test_rule_finds_the_bad_source(rule, path, source):
+    complaints = rule(path, ast.parse(source))
+    assert len(complaints) == 1
+    assert complaints[0].startswith(f"{PACKAGE}/{path}:")
+
+
+def test_every_rule_has_a_bad_source():
+    assert {rule for rule, _, _ in BAD_SOURCES} == set(RULES)
+
+
+@pytest.mark.parametrize(("path", "source"), GOOD_SOURCES)
+def test_no_rule_minds_the_good_source(path, source):
+    assert [c for rule in RULES for c in rule(path, ast.parse(source))] == []
+
+
+def test_length_rule_counts_lines():
+    assert file_is_short("masking.py", "x = 1\n" * MAX_LINES) == []
+    assert file_is_short("masking.py", "x = 1\n" * (MAX_LINES + 1)) == [
+        "keras_transformer/masking.py:301: 301 lines, over 300"
+    ]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_importing_the_core_leaves_tensorflow_alone(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"needs {backend}")
+    code = (
+        "import sys, keras_transformer, keras_transformer.plots\n"
+        f"assert 'keras_transformer.layers' in sys.modules and '{backend}' in sys.modules\n"
+        f"loaded = {sorted(FENCED_MODULES)!r}\n"
+        "print([name for name in loaded if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,56 @@
+"""The README keeps its word: its Python blocks run, its two commands are there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def code_blocks(text, language):
+    """Gives the bodies of the fenced blocks of one language, in order."""
+    return [match["body"] for match in FENCE.finditer(text) if match["language"] == language]
+
+
+def test_code_blocks_finds_the_blocks_of_one_language():
+    text = "a\n```bash\nls\n```\nb\n```python\nx = 1\n```\n\n```python\ny = x\n```\n"
+    assert code_blocks(text, "python") == ["x = 1\n", "y = x\n"]
+    assert code_blocks(text, "bash") == ["ls\n"]
+    assert code_blocks("```text\nno code\n```\n", "python") == []
+
+
+@pytest.mark.parametrize("name", ["run", "test"])
+def test_readme_holds_the_command(name):
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert text.count(f"<!-- command: {name} -->\n") == 1
+    _, after = text.split(f"<!-- command: {name} -->\n")
+    assert after.lstrip("\n").startswith("```bash\n")
+    assert code_blocks(after, "bash")[0].startswith('pip install -e ".[')
+
+
+@pytest.mark.slow
+def test_python_blocks_of_the_readme_run_one_after_the_other(tmp_path):
+    blocks = code_blocks((REPOSITORY / "README.md").read_text(encoding="utf-8"), "python")
+    assert blocks, "README.md must show the interface in at least one ```python block"
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -1,0 +1,44 @@
+"""Small tokenizers of each kind, trained once."""
+
+import pytest
+
+SENTENCES = [
+    "a man rides a brown horse.",
+    "two dogs play in the snow!",
+    "ein Mann reitet auf einem Pferd.",
+    "zwei Hunde spielen im Schnee, nicht wahr?",
+    'she said: "don\'t (ever) do that"',
+    "3 men, 14 horses and 159 dogs",
+    "un café très cher à Genève",
+] * 6
+
+
+@pytest.fixture(scope="session")
+def sentences():
+    return list(SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def tokenizers():
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text")
+    from keras_transformer.text import (
+        CharacterTokenizer,
+        SentencePieceTokenizer,
+        WordPieceTokenizer,
+    )
+
+    unigram = {"model_type": "unigram", "shrink_to_fit": True}
+    return {
+        "character": CharacterTokenizer.train(SENTENCES),
+        "bpe": SentencePieceTokenizer.train(SENTENCES, vocab_size=110),
+        "unigram": SentencePieceTokenizer.train(SENTENCES, vocab_size=110, **unigram),
+        "lossless": SentencePieceTokenizer.train(SENTENCES, vocab_size=360, lossless=True),
+        "wordpiece": WordPieceTokenizer.train(SENTENCES, vocab_size=120),
+        "lower_case": WordPieceTokenizer.train(SENTENCES, vocab_size=120, lower_case=True),
+    }
+
+
+@pytest.fixture(params=["character", "bpe", "unigram", "lossless", "wordpiece", "lower_case"])
+def tokenizer(request, tokenizers):
+    return tokenizers[request.param]

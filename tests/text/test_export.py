@@ -1,0 +1,74 @@
+"""Tokenizers inside a SavedModel, loaded where this package is not imported."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+TEXTS = ["a man rides a horse.", "", "</s> caf\u00e9 \U0001f600", "two  dogs\t!"]
+
+CLEAN_PROCESS = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+results = {}
+for name, path in json.loads(sys.argv[1]).items():
+    loaded = tf.saved_model.load(path)
+    batches = [json.loads(sys.argv[2]), [], ["one"]]
+    served = [loaded.signatures["serving_default"](text=tf.constant(b, tf.string)) for b in batches]
+    results[name] = [
+        [ids["ids"].numpy().tolist(), [t.decode() for t in ids["text"].numpy()]] for ids in served
+    ]
+assert "keras_transformer" not in sys.modules
+print(json.dumps(results))
+"""
+
+
+class Served(tf.Module):
+    """A tokenizer as an attribute of a module: strings to ids and back."""
+
+    def __init__(self, tokenizer):
+        super().__init__()
+        self.tokenizer = tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def serve(self, text):
+        ids = self.tokenizer.tokenize(text).to_tensor(self.tokenizer.pad_id)
+        return {"ids": ids, "text": self.tokenizer.detokenize(ids)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def count(self, text):
+        return {"num_tokens": self.tokenizer.tokenize(text).row_lengths()}
+
+
+def test_exported_tokenizers_give_the_same_in_a_clean_process(tokenizers, tmp_path):
+    paths, expected = {}, {}
+    for name in ("character", "lossless", "unigram", "wordpiece"):
+        module = Served(tokenizers[name])
+        paths[name] = str(tmp_path / name)
+        signatures = {"serving_default": module.serve, "count": module.count}
+        tf.saved_model.save(module, paths[name], signatures=signatures)
+        expected[name] = []
+        for batch in (TEXTS, [], ["one"]):
+            ids = tokenizers[name].tokenize(batch)
+            texts = [text.decode() for text in tokenizers[name].detokenize(ids).numpy()]
+            expected[name].append([ids.to_tensor().numpy().tolist(), texts])
+    command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == expected
+
+
+def test_signatures_that_tokenize_share_one_copy_of_the_model(tokenizers, tmp_path):
+    """Two uses of `tokenize` call one function of the graph, which holds the model once."""
+    tokenizer = tokenizers["bpe"]
+    module = Served(tokenizer)
+    signatures = {"serving_default": module.serve, "count": module.count}
+    tf.saved_model.save(module, tmp_path, signatures=signatures)
+    model = tokenizer.to_bytes().partition(b"\n")[2]
+    copies = (tmp_path / "saved_model.pb").read_bytes().count(model)
+    assert copies == 2  # one to tokenize, one to detokenize

@@ -1,0 +1,139 @@
+"""SentencePieceTokenizer: lossless text, sizes of the vocabulary, options of training."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+
+from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
+
+
+def there_and_back(tokenizer, texts):
+    return [text.decode() for text in tokenizer.detokenize(tokenizer.tokenize(texts)).numpy()]
+
+
+@settings(max_examples=150)
+@given(st.lists(st.text(max_size=30), max_size=8))
+@example(["\u2581", "\ue000a", "\ue000b\u2581\ue000", "\ue000\ue000a", " \u2581 "])
+@example(["", " ", "  a  b ", "\n", "\r\n\t", "\x00", "a\x00", "\ufeff", "\ufb01", "\u2585\u2047"])
+@example(["</s><s><pad><unk>", "<0x41>", "e\u0301", "\U0010ffff\uffff\ufffe"])
+def test_a_lossless_model_gives_every_string_back(tokenizers, texts):
+    assert there_and_back(tokenizers["lossless"], texts) == texts
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_strange_training_text_is_still_lossless(model_type):
+    texts = ["</s> <s> <pad> <unk> <0x41>", "\u2581\u2581 x\u2581", "a\x00b", "one\ntwo\r\nthree\t"]
+    texts += ["\u2585\u2047", "\ue000a", "long " * 3000, "", "   "]
+    tokenizer = SentencePieceTokenizer.train(
+        texts * 4, vocab_size=400, model_type=model_type, lossless=True, shrink_to_fit=True
+    )
+    assert there_and_back(tokenizer, texts) == texts
+    assert not {0, 1, 2, 3} & set(tokenizer.tokenize(texts).flat_values.numpy().tolist())
+
+
+def test_a_model_with_the_usual_settings_is_lossy_in_known_ways(tokenizers):
+    changed = there_and_back(
+        tokenizers["bpe"], ["  a   man ", "\uff41 man", "a \u732b", "a\u2581man"]
+    )
+    assert changed == ["a man", "a man", "a  \u2047 ", "a man"]
+
+
+def test_long_lines_are_learnt_from():
+    """sentencepiece alone leaves out lines of more than 4192 bytes."""
+    tokenizer = SentencePieceTokenizer.train(["abcdefg " * 2000], vocab_size=40, shrink_to_fit=True)
+    assert tokenizer.pieces(tokenizer.tokenize(["abcdefg"])[0]) == ["\u2581abcdefg"]
+
+
+def test_a_vocabulary_too_large_raises_with_the_largest_possible(sentences):
+    with pytest.raises(ValueError, match=r"at most \d+ for .* Received: vocab_size=8000") as caught:
+        SentencePieceTokenizer.train(sentences, vocab_size=8000)
+    largest = int(str(caught.value).split("at most ")[1].split()[0])
+    assert SentencePieceTokenizer.train(sentences, vocab_size=largest).vocab_size == largest
+    shrunk = SentencePieceTokenizer.train(sentences, vocab_size=8000, shrink_to_fit=True)
+    assert shrunk.vocab_size == largest
+
+
+def test_shrink_to_fit_keeps_a_size_that_fits(sentences):
+    tokenizer = SentencePieceTokenizer.train(sentences, vocab_size=100, shrink_to_fit=True)
+    assert tokenizer.vocab_size == 100
+
+
+def test_a_vocabulary_too_small_raises_with_the_smallest_possible(sentences):
+    with pytest.raises(ValueError, match=r"at least \d+ to hold .* Received: vocab_size=9"):
+        SentencePieceTokenizer.train(sentences, vocab_size=9)
+    with pytest.raises(ValueError, match=r"at least 3\d\d to hold .* Received: vocab_size=200"):
+        SentencePieceTokenizer.train(sentences, vocab_size=200, lossless=True)
+
+
+def test_split_digits_makes_each_digit_a_piece():
+    texts = ["2024 2025 2026"] * 20
+    options = {"vocab_size": 60, "shrink_to_fit": True}
+    joined = SentencePieceTokenizer.train(texts, **options)
+    split = SentencePieceTokenizer.train(texts, split_digits=True, **options)
+    assert joined.pieces(joined.tokenize(["2024"])[0]) == ["\u25812024"]
+    assert split.pieces(split.tokenize(["2024"])[0]) == ["\u2581", "2", "0", "2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("model_type", "word"),
+        ("character_coverage", 0.0),
+        ("character_coverage", 1.5),
+        ("lossless", 1),
+        ("split_digits", "yes"),
+        ("shrink_to_fit", None),
+    ],
+)
+def test_a_bad_option_raises_with_the_received_value(sentences, option, value):
+    with pytest.raises(ValueError, match=f"`{option}` must be .* Received: {option}="):
+        SentencePieceTokenizer.train(sentences, vocab_size=100, **{option: value})
+
+
+@pytest.mark.parametrize("model", [b"", b"not a model", b"\x0a\x00\xff"])
+def test_bytes_that_are_no_model_raise(model):
+    with pytest.raises(ValueError, match="`model` must be a serialized sentencepiece model"):
+        SentencePieceTokenizer(model)
+
+
+def test_a_model_with_other_special_ids_raises(sentences):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=60, minloglevel=2
+    )
+    with pytest.raises(ValueError, match="`model` must have <pad>, <unk>, <s>, </s>"):
+        SentencePieceTokenizer(model.getvalue())
+
+
+def test_training_writes_nothing(sentences, capfd):
+    SentencePieceTokenizer.train(sentences, vocab_size=100)
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "")
+
+
+def test_training_without_sentencepiece_names_the_install(sentences, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(ImportError, match=r"pip install .*\[tensorflow\]"):
+        SentencePieceTokenizer.train(sentences, vocab_size=100)
+
+
+def test_a_saved_model_loads_without_sentencepiece(tokenizers, tmp_path):
+    path = tmp_path / "bpe.tokenizer"
+    tokenizers["bpe"].save(path)
+    program = (
+        "import sys; sys.modules['sentencepiece'] = None\n"
+        "from keras_transformer.text import load_tokenizer\n"
+        f"print(load_tokenizer({str(path)!r}).vocab_size)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) == tokenizers["bpe"].vocab_size
