@@ -28,7 +28,9 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
     if mask is not None:
         scores = ops.where(mask, scores, MASKED_SCORE)
-    weights = ops.softmax(scores, axis=-1)
+    # `ops.softmax` warns about a single key, which a sentence of one token has by right.
+    single = scores.shape[-1] == 1
+    weights = ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
     dropped = weights if dropout is None else dropout(weights)
     context = ops.einsum("bhqk,bkhd->bqhd", ops.cast(dropped, value.dtype), value)
     if mask is not None:

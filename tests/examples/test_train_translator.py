@@ -1,0 +1,195 @@
+"""The main job as a user runs it: real processes, interrupted, resumed, and given bad input."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TRAIN = EXAMPLES / "train_translator.py"
+TRANSLATE = EXAMPLES / "translate.py"
+FILES = {
+    "README.txt",
+    "attention.png",
+    "history.csv",
+    "learning_curve.png",
+    "model.keras",
+    "settings.json",
+    "source.tokenizer",
+    "summary.txt",
+    "translations.txt",
+}
+
+
+def run(script, *arguments, text=None):
+    return subprocess.run(
+        [sys.executable, str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        input=text,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Two files of short sentences, the target each word of the source backwards."""
+    directory = tmp_path_factory.mktemp("corpus")
+    generator = random.Random(7)
+    words = ["red", "old", "tall", "cat", "dog", "bird", "sees", "likes", "a", "the", "my"]
+    sources = [" ".join(generator.choices(words, k=generator.randint(2, 6))) for _ in range(600)]
+    targets = [" ".join(word[::-1] for word in source.split()) for source in sources]
+    sources[5], targets[9] = "", " "
+    (directory / "text.en").write_text("".join(f"{line}\n" for line in sources))
+    (directory / "text.xx").write_text("".join(f"{line}\n" for line in targets))
+    return directory
+
+
+def job(corpus, output, *more):
+    files = ["--source", corpus / "text.en", "--target", corpus / "text.xx"]
+    size = ["--size", "mini", "--vocab-size", 5000, "--tokens-per-batch", 1024]
+    return [*files, *size, "--output", output, *more]
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """A run of two epochs that was stopped by Ctrl-C in its second and then run again."""
+    output = tmp_path_factory.mktemp("runs") / "run"
+    arguments = [str(item) for item in job(corpus, output, "--epochs", 2)]
+    process = subprocess.Popen(
+        [sys.executable, str(TRAIN), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    deadline = time.monotonic() + 400
+    while not list(output.glob("checkpoint-*.keras")) and time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    interrupted = process.communicate(timeout=300)[0]
+    return output, process.returncode, interrupted, run(TRAIN, *arguments)
+
+
+@pytest.mark.slow
+def test_a_run_stopped_and_started_again_ends_with_every_file(trained):
+    output, status, interrupted, again = trained
+    assert status == 130, interrupted
+    assert "Interrupted. What was finished is in" in interrupted
+    assert "Traceback" not in interrupted
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "Going on from epoch 1" in again.stdout
+    names = {file.name for file in output.iterdir()}
+    assert names >= FILES | {"export", "checkpoint-0002.keras"}
+    assert not [name for name in names if name.startswith(".")]
+    with open(output / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert {"loss", "val_loss", "val_perplexity", "learning_rate", "seconds"} <= set(rows[0])
+
+
+@pytest.mark.slow
+def test_it_says_what_it_left_out_and_ends_with_the_figures(trained):
+    again = trained[-1]
+    assert "2 training pairs have an empty line" in again.stdout
+    assert "fewer than --vocab-size 5,000: going on with these" in again.stdout
+    for shown in ("validation loss", "perplexity", "translated", "reference"):
+        assert shown in again.stdout
+    last = again.stdout.splitlines()[-4:]
+    assert [line.split(":")[0] for line in last] == [
+        "Exact match",
+        "chrF",
+        "BLEU",
+        "lower-cased BLEU",
+    ]
+    assert "nrefs:1|case:lc" in last[-1]
+
+
+@pytest.mark.slow
+def test_the_export_translates_in_order_as_the_run_did(trained, corpus, tmp_path):
+    output = trained[0]
+    lines = (corpus / "text.en").read_text().splitlines()[:40]
+    file = tmp_path / "some.en"
+    file.write_text("\n".join(lines))
+    from_file = run(TRANSLATE, output / "export" / "1", file, "--batch-size", 7)
+    assert from_file.returncode == 0, from_file.stderr
+    assert "40 lines translated" in from_file.stderr
+    translations = from_file.stdout.split("\n")[:-1]
+    assert len(translations) == 40
+    assert translations[5] == ""
+
+    piped = run(TRANSLATE, output / "export" / "1", "--n-best", 2, "--scores", text="my cat\n\n")
+    rows = [line.split("\t") for line in piped.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert float(rows[0][1]) >= float(rows[1][1])
+    best = run(TRANSLATE, output / "export" / "1", text="my cat\n")
+    assert best.stdout == f"{rows[0][2]}\n"
+
+    too_many = run(TRANSLATE, output / "export" / "1", "--n-best", 9, text="my cat\n")
+    assert (too_many.returncode, too_many.stderr) == (
+        2,
+        "error: --n-best must be at most 4, the beam of the model\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(trained, corpus):
+    output = trained[0]
+    more = run(TRAIN, *job(corpus, output, "--epochs", 3))
+    assert more.returncode == 0, more.stderr
+    assert "Going on from epoch 2" in more.stdout
+    other = run(TRAIN, *job(corpus, output, "--epochs", 3, "--seed", 8))
+    assert other.returncode == 2
+    assert "holds another run: seed was 1 and is 8" in other.stderr
+    assert json.loads((output / "settings.json").read_text())["seed"] == 1
+
+
+@pytest.mark.parametrize("case", ["missing", "unequal", "invalid", "not a run", "one side"])
+def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
+    output = tmp_path / "run"
+    source, target = corpus / "text.en", corpus / "text.xx"
+    if case == "missing":
+        source, expected = tmp_path / "nowhere", "there is no such file. Check the path."
+    elif case == "unequal":
+        target = tmp_path / "short"
+        target.write_text("one\n")
+        expected = "has 600 lines and"
+    elif case == "invalid":
+        target = tmp_path / "latin"
+        target.write_bytes("für\n".encode("latin-1") * 600)
+        expected = "line 1 is not valid UTF-8. Convert the file"
+    elif case == "not a run":
+        output.mkdir()
+        (output / "thesis.txt").write_text("precious")
+        expected = "is no run of this program. Give another --output."
+    else:
+        expected = "give both --source and --target, or neither"
+        done = run(TRAIN, "--source", source, "--output", output)
+        assert done.returncode == 2
+        assert expected in done.stderr.splitlines()[-1]
+        return
+    done = run(TRAIN, "--source", source, "--target", target, "--output", output)
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert expected in errors[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_default_learns_dates_within_its_promise(tmp_path):
+    done = run(TRAIN, "--output", tmp_path / "dates")
+    assert done.returncode == 0, done.stderr
+    figure = done.stdout.splitlines()[-1]
+    assert figure.startswith("Exact match: ")
+    assert float(figure.split()[2].rstrip("%")) >= 98.0

@@ -1,0 +1,175 @@
+"""The SavedModel: in a clean process it gives what Python gave, and survives any bytes."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import numpy as np
+import pytest
+from trained import translator, words
+
+from keras_transformer import GreedySearch
+from keras_transformer.serving import Translator, export, load
+
+HEADER = """
+    import json, sys
+    import tensorflow as tf, tensorflow_text
+    model = tf.saved_model.load(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "translator" / "1"
+    translator().export(path)
+    return path
+
+
+def in_clean_process(path, code, *arguments):
+    """What `code` prints as JSON, in a process and directory that know nothing of the package."""
+    program = textwrap.dedent(HEADER) + textwrap.dedent(code)
+    program += "\nassert 'keras_transformer' not in sys.modules\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=path.parent,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_clean_process_translates_as_python_did(exported):
+    texts = [*words(9, seed=21), "", "zzz unknown"]
+    code = """
+        texts = json.loads(sys.argv[2])
+        best = model.signatures["serving_default"](text=tf.constant(texts))
+        n_best = model.signatures["n_best"](text=tf.constant(texts))
+        print(json.dumps([
+            [t.decode() for t in best["translation"].numpy()], best["score"].numpy().tolist(),
+            [[t.decode() for t in row] for row in n_best["translations"].numpy()],
+            n_best["scores"].numpy().tolist(),
+        ]))
+    """
+    best, score, translations, scores = in_clean_process(exported, code, json.dumps(texts))
+    hypotheses = translator().n_best(texts)
+    assert best == translator()(texts)
+    assert translations == [[text for text, _ in row] for row in hypotheses]
+    expected = [[score for _, score in row] for row in hypotheses]
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    np.testing.assert_allclose(score, np.array(expected)[:, 0], atol=1e-5)
+
+
+def test_a_clean_process_scores_as_python_did(exported):
+    sources, targets = ["abc", "g", "feed"], ["CBA", "A", "DEEFDEEF"]
+    code = """
+        answer = model.signatures["score"](
+            source=tf.constant(json.loads(sys.argv[2])), target=tf.constant(json.loads(sys.argv[3]))
+        )
+        print(json.dumps([answer["log_prob"].numpy().tolist(), answer["num_tokens"].numpy().tolist()]))
+    """
+    log_probs, num_tokens = in_clean_process(
+        exported, code, json.dumps(sources), json.dumps(targets)
+    )
+    expected = translator().score(sources, targets)
+    np.testing.assert_allclose(log_probs, [log_prob for log_prob, _ in expected], rtol=1e-5)
+    assert num_tokens == [count for _, count in expected] == [4, 2, 9]
+
+
+def test_signatures_have_the_promised_names_types_and_shapes(exported):
+    signatures = load(exported).signatures
+    described = {
+        name: {
+            key: (tensor.dtype.name, tensor.shape.as_list())
+            for key, tensor in signatures[name].structured_outputs.items()
+        }
+        for name in signatures
+    }
+    flag = {"truncated": ("bool", [None])}
+    assert described == {
+        "serving_default": {
+            "translation": ("string", [None]),
+            "score": ("float32", [None]),
+            **flag,
+        },
+        "n_best": {"translations": ("string", [None, 3]), "scores": ("float32", [None, 3]), **flag},
+        "score": {"log_prob": ("float32", [None]), "num_tokens": ("int32", [None]), **flag},
+    }
+
+
+def test_any_batch_size_and_any_bytes_are_answered_without_touching_other_rows(exported):
+    code = r"""
+        hostile = [b"", b"\xff\xfe\x00", b"a" * 100000, "\U0001f600\u202e".encode(), b"</s><s>",
+                   b"\x00", b"   \n\t", bytes(range(256))]
+        serve = model.signatures["serving_default"]
+        alone = serve(text=tf.constant(["abc"]))["translation"].numpy()[0]
+        mixed = serve(text=tf.constant([*hostile, b"abc"]))
+        empty = serve(text=tf.constant([], tf.string))
+        print(json.dumps([
+            mixed["translation"].numpy()[-1] == alone, mixed["translation"].shape.as_list(),
+            mixed["truncated"].numpy().tolist(), empty["translation"].shape.as_list(),
+            empty["score"].shape.as_list(), [t.decode() for t in mixed["translation"].numpy()][:1],
+        ]))
+    """
+    same, shape, truncated, no_rows, no_scores, of_empty = in_clean_process(exported, code)
+    assert same
+    assert shape == [9]
+    assert truncated == [False, False, True, False, False, False, False, True, False]
+    assert no_rows == no_scores == [0]
+    assert of_empty == [""]
+
+
+def test_the_session_loader_restores_the_weights(exported):
+    # It stands for loaders that are not Python: it reads variables by name from the files alone.
+    code = """
+        with tf.compat.v1.Session(graph=tf.Graph()) as session:
+            meta = tf.compat.v1.saved_model.load(session, ["serve"], sys.argv[1])
+            signature = meta.signature_def["serving_default"]
+            texts = session.run(
+                signature.outputs["translation"].name, {signature.inputs["text"].name: ["abcd"]}
+            )
+        print(json.dumps([text.decode() for text in texts]))
+    """
+    assert in_clean_process(exported, code) == translator()(["abcd"])
+
+
+def test_greedy_search_exports_one_hypothesis(tmp_path):
+    graph = translator().graph
+    greedy = Translator(
+        graph.model, graph.source_tokenizer, search=GreedySearch(), max_length=5, max_batch_size=1
+    )
+    export(greedy, tmp_path / "greedy")
+    shape = load(tmp_path / "greedy").signatures["n_best"].structured_outputs["scores"].shape
+    assert shape.as_list() == [None, 1]
+
+
+def test_an_existing_directory_is_left_alone(tmp_path):
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(ValueError, match="`path` must not exist yet. Received: path="):
+        translator().export(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        translator().export(tmp_path / "1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loading_what_is_no_export_says_so(tmp_path):
+    with pytest.raises(ValueError, match="`path` must hold a SavedModel. Received: path="):
+        load(tmp_path)
+
+
+def test_exporting_and_translating_warn_of_nothing(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translator().export(tmp_path / "1")
+        translator()(["abc"])

@@ -1,0 +1,114 @@
+"""Translator: order, scores, sizes of batch, long and empty texts, and what it refuses."""
+
+import numpy as np
+import pytest
+from trained import answer, translator, words
+
+from keras_transformer import Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer
+
+
+def small_model(**options):
+    defaults = dict(vocab_size=11, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    return Transformer(**{**defaults, **options})
+
+
+def test_it_translates_words_it_has_never_seen():
+    texts = sorted(set(words(60, seed=99)) - set(words(2000, seed=1)))
+    assert len(texts) > 10
+    right = [translator()([text]) == [answer(text)] for text in texts]
+    assert np.mean(right) > 0.8
+
+
+def test_a_text_is_translated_alike_alone_and_among_others():
+    texts = words(11, seed=3)  # more than two batches of 4, of unequal lengths
+    together = translator()(texts)
+    assert translator()(texts[::-1]) == together[::-1]
+    assert [translator()([text])[0] for text in texts] == together
+
+
+def test_no_texts_give_no_translations():
+    assert translator()([]) == []
+    assert translator().n_best([]) == []
+    assert translator().score([], []) == []
+
+
+def test_an_empty_text_has_an_empty_translation_and_leaves_the_others_alone():
+    assert translator()(["", "abc", ""]) == ["", translator()(["abc"])[0], ""]
+
+
+def test_hypotheses_are_distinct_best_first_and_the_first_is_the_translation():
+    (hypotheses,) = translator().n_best(["abcd"])
+    texts, scores = zip(*hypotheses, strict=True)
+    assert len(set(texts)) == 3
+    assert list(scores) == sorted(scores, reverse=True)
+    assert [texts[0]] == translator()(["abcd"])
+
+
+def test_the_score_of_a_hypothesis_is_its_log_probability_under_the_length_penalty():
+    for text, score in translator().n_best(["fade"])[0]:
+        if len(text) == 12:
+            continue  # cut at the maximum length, so without the `eos_id` that `score` adds
+        ((log_prob, num_tokens),) = translator().score(["fade"], [text])
+        assert num_tokens == len(text) + 1
+        np.testing.assert_allclose(log_prob / ((5 + num_tokens) / 6) ** 0.6, score, atol=1e-5)
+
+
+def test_the_score_of_a_pair_does_not_depend_on_the_others():
+    sources, targets = ["ab", "gfedcb", "a"], ["BA", "BCDEFG", "CCCCCCCCCCCCCCCCCC"]
+    together = translator().score(sources, targets)
+    alone = [translator().score([s], [t])[0] for s, t in zip(sources, targets, strict=True)]
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+def test_a_text_longer_than_the_model_reads_is_said_to_be_cut():
+    with pytest.warns(UserWarning, match="1 text.* longer than `max_source_length`"):
+        translations = translator()(["ab", "a" * 32])
+    assert translations[0] == translator()(["ab"])[0]
+    assert len(translations) == 2
+    translator()(["a" * 31])  # fits, with `eos_id`; a warning would be an error
+
+
+def test_the_shapes_it_compiles_are_few_and_known():
+    assert translator().shapes == [(rows, length) for rows in (1, 2, 4) for length in (16, 32)]
+
+
+def test_progress_is_shown_when_asked(capsys):
+    translator()(["ab", "cd"], progress=True)
+    assert "2/2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("texts", ["abc", [b"abc"], [1], None])
+def test_texts_must_be_a_list_of_strings(texts):
+    with pytest.raises(ValueError, match="`texts` must be a list of strings. Received: texts="):
+        translator()(texts)
+
+
+def test_pairs_to_score_must_be_equally_many():
+    with pytest.raises(ValueError, match="equally many. Received: 2 and 1"):
+        translator().score(["a", "b"], ["a"])
+
+
+def test_special_ids_must_agree_with_the_model():
+    tokenizer = CharacterTokenizer.train(["abc"])
+    with pytest.raises(ValueError, match="`eos_id` of the source tokenizer .* Received: 3 and 4"):
+        Translator(small_model(eos_id=4), tokenizer)
+
+
+def test_the_vocabulary_must_fit_the_model():
+    tokenizer = CharacterTokenizer.train(["abcdefghijkl"])
+    with pytest.raises(ValueError, match="source tokenizer's vocabulary .* Received: 16 and 11"):
+        Translator(small_model(), tokenizer)
+    model = small_model(vocab_size=None, source_vocab_size=16, target_vocab_size=11)
+    with pytest.raises(ValueError, match="target tokenizer's vocabulary .* Received: 16 and 11"):
+        Translator(model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("max_length", 0), ("max_source_length", 8), ("max_batch_size", 0), ("max_batch_size", 2.5)],
+)
+def test_a_bad_size_raises_and_names_it(argument, value):
+    with pytest.raises(ValueError, match=f"{argument}={value}"):
+        Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})

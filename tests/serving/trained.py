@@ -1,0 +1,52 @@
+"""A translator that has really learnt something small: to write letters in capitals, reversed."""
+
+import functools
+import random
+
+import keras
+
+from keras_transformer import BeamSearch, MaskedCrossentropy, Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer, translation_dataset
+
+LETTERS = "abcdefg"
+
+
+def words(count, seed):
+    generator = random.Random(seed)
+    return ["".join(generator.choices(LETTERS, k=generator.randint(1, 6))) for _ in range(count)]
+
+
+def answer(word):
+    return word.upper()[::-1]
+
+
+@functools.cache
+def translator():
+    keras.utils.set_random_seed(5)
+    sources = words(2000, seed=1)
+    targets = [answer(word) for word in sources]
+    tokenizer = CharacterTokenizer.train([*sources, *targets])
+    model = Transformer(
+        tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.0
+    )
+    model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=MaskedCrossentropy())
+    data = translation_dataset(
+        sources,
+        targets,
+        tokenizer,
+        tokens_per_batch=512,
+        max_shapes=1,
+        shuffle=True,
+        seed=1,
+        verbose=False,
+    )
+    model.fit(data, epochs=6, shuffle=False, verbose=0)
+    return Translator(
+        model,
+        tokenizer,
+        search=BeamSearch(beam_size=3, length_penalty=0.6),
+        max_length=12,
+        max_source_length=32,
+        max_batch_size=4,
+    )
