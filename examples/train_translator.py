@@ -345,9 +345,9 @@ def parse_arguments():
     model.add_argument("--size", choices=SIZES, help="default: tiny, mini for the dates")
     model.add_argument("--vocab-size", type=int, help="default: 8000, 600 for the dates")
     model.add_argument("--separate-vocabularies", action="store_true")
-    model.add_argument("--epochs", type=int, help="default: 40, 10 for the dates")
+    model.add_argument("--epochs", type=int, help="default: 40, 6 for the dates")
     model.add_argument("--minutes", type=float, default=math.inf, help="stop training after these")
-    model.add_argument("--tokens-per-batch", type=int, default=4096)
+    model.add_argument("--tokens-per-batch", type=int, help="default: 4096, 2048 for the dates")
     model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
     model.add_argument("--label-smoothing", type=float, default=0.1)
     model.add_argument("--seed", type=int, default=1)
@@ -370,7 +370,8 @@ def parse_arguments():
         parser.error("validation and test files need --source and --target")
     args.size = args.size or ("mini" if dates else "tiny")
     args.vocab_size = args.vocab_size or (600 if dates else 8000)
-    args.epochs = args.epochs or (10 if dates else 40)
+    args.epochs = args.epochs or (6 if dates else 40)
+    args.tokens_per_batch = args.tokens_per_batch or (2048 if dates else 4096)
     for name in ("vocab_size", "epochs", "tokens_per_batch", "max_length", "beam_size"):
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")

@@ -39,4 +39,4 @@ __all__ = [
     "masking",
     "models",
 ]
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

@@ -32,16 +32,17 @@ def padding_mask(ids, pad_id=0):
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(length):
+def causal_mask(length, key_length=None):
     """Lets each position attend to itself and to what is before it.
 
     `mask[0, q, k] = (k <= q)`
 
     Args:
-        length: number of positions, an integer or an integer tensor.
+        length: number of queries, an integer or an integer tensor.
+        key_length: number of keys; `length` when None. Query 0 and key 0 are the same position.
 
     Returns:
-        Boolean tensor (1, length, length).
+        Boolean tensor (1, length, key_length).
 
     Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3.
 
@@ -51,8 +52,9 @@ def causal_mask(length):
     >>> np.asarray(causal_mask(3)).astype(int)[0].tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    positions = ops.arange(length)
-    return ops.expand_dims(positions[:, None] >= positions[None, :], 0)
+    queries = ops.arange(length)
+    keys = queries if key_length is None else ops.arange(key_length)
+    return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
 
 
 def local_mask(length, window):

@@ -1,4 +1,4 @@
-"""The masked cross-entropy: smoothing by hand, and a mean over real tokens whatever surrounds them."""
+"""The masked cross-entropy: smoothing by hand, and a mean over real tokens alone."""
 
 import math
 

@@ -34,6 +34,12 @@ def test_causal_mask_is_the_lower_triangle():
     assert array(masking.causal_mask(3)).tolist() == expected
 
 
+def test_causal_mask_with_another_number_of_keys_counts_both_from_the_same_start():
+    expected = [[True, False, False, False, False], [True, True, False, False, False]]
+    assert array(masking.causal_mask(2, 5)).tolist() == [expected]
+    assert array(masking.causal_mask(3, 2)).tolist() == [[[True, False], [True, True], [True] * 2]]
+
+
 def test_local_mask_is_a_band():
     mask = array(masking.local_mask(5, window=2))
     assert mask.shape == (1, 5, 5)

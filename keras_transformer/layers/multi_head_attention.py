@@ -171,7 +171,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if attention_mask is not None:
             attention_mask = per_head(attention_mask)
         if use_causal_mask:
-            causal = causal_mask(ops.shape(query)[1])[:, None]
+            causal = causal_mask(ops.shape(query)[1], ops.shape(value)[1])[:, None]
             attention_mask = combine_masks(attention_mask, causal)
         memory_mask = combine_masks(value_mask, key_mask)
         keys, values = self.project_key_value(

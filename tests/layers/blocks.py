@@ -22,7 +22,6 @@ class Block(NamedTuple):
     implicit: Callable
 
 
-
 def self_attention(layer, hidden, mask, memory, memory_mask):
     return layer(hidden, hidden, query_mask=mask, value_mask=mask)
 

@@ -1,0 +1,169 @@
+"""The decoder layer and stack: causality, a memory read by every layer, one step at a time."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import Decoder, DecoderLayer
+from tests.backends import WAYS, array, gradients, normal, prepared, randomise, with_mask
+from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, SOURCE, TARGET, inputs_of
+
+INPUTS, MEMORY = normal(1, BATCH, TARGET, D_MODEL), normal(2, BATCH, SOURCE, D_MODEL)
+MEMORY_MASK = np.arange(SOURCE)[None] < [[5], [2]]
+BOTH_NORMS = pytest.mark.parametrize("norm_first", [False, True])
+WITH_AND_WITHOUT = pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "alone"])
+
+
+def built(layer, has_memory=True):
+    shape = (None, None, D_MODEL)
+    layer.build(shape, shape if has_memory else None)
+    return randomise(layer)
+
+
+def stack_of_2(norm_first=False, has_memory=True):
+    return built(Decoder(2, HEADS, D_FF, norm_first=norm_first), has_memory)
+
+
+@BOTH_NORMS
+@WITH_AND_WITHOUT
+@pytest.mark.parametrize("way", WAYS)
+def test_changing_a_token_changes_no_output_before_it(way, has_memory, norm_first, tmp_path):
+    layer = stack_of_2(norm_first, has_memory)
+    memory = ops.convert_to_tensor(MEMORY) if has_memory else None
+    if way in ("functional", "reloaded"):
+        inputs = [INPUTS, MEMORY] if has_memory else [INPUTS]
+    else:
+        inputs = [INPUTS]
+    call = (lambda x, m: layer(x, m)) if len(inputs) == 2 else (lambda x: layer(x, memory=memory))
+    run = prepared(way, call, inputs, tmp_path)
+    before = run(*inputs)
+    for position in (0, 4, TARGET - 1):
+        changed = INPUTS.copy()
+        changed[:, position] = 3.0 * normal(6, D_MODEL)
+        after = run(changed, *inputs[1:])
+        assert (after[:, :position] == before[:, :position]).all()
+        assert (np.abs(after - before)[:, position:].max(axis=(0, 2)) > 1e-5).all()
+
+
+@BOTH_NORMS
+@WITH_AND_WITHOUT
+def test_no_gradient_flows_from_an_output_to_a_later_input(norm_first, has_memory):
+    layer = stack_of_2(norm_first, has_memory)
+    memory = ops.convert_to_tensor(MEMORY) if has_memory else None
+    weigh = ops.convert_to_tensor(normal(3, D_MODEL))
+
+    def loss(inputs):
+        return ops.sum(layer(inputs, memory=memory)[:, 4] * weigh)
+
+    (gradient,), _ = gradients(loss, [INPUTS])
+    assert (gradient[:, 5:] == 0).all()
+    assert (np.abs(gradient[:, :5]).max(axis=2) > 0).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_memory_read_by_several_layers_is_masked_in_each(way, tmp_path):
+    # Keras's own attention deletes the mask from the memory at its first use.
+    layers = [built(DecoderLayer(HEADS, D_FF)) for _ in range(3)]
+
+    def implicit(hidden, memory, memory_mask):
+        memory = with_mask(memory, memory_mask)
+        for layer in layers:
+            hidden = layer(hidden, memory)
+        return hidden
+
+    run = prepared(way, implicit, [INPUTS, MEMORY, MEMORY_MASK], tmp_path)
+    expected = ops.convert_to_tensor(INPUTS)
+    for layer in layers:
+        expected = layer(expected, MEMORY, memory_padding_mask=MEMORY_MASK)
+    np.testing.assert_allclose(run(INPUTS, MEMORY, MEMORY_MASK), array(expected), atol=1e-6)
+    spoilt = np.where(MEMORY_MASK[:, :, None], MEMORY, np.float32(np.nan))
+    np.testing.assert_allclose(run(INPUTS, spoilt, MEMORY_MASK), array(expected), atol=1e-6)
+
+
+def test_the_mask_of_a_keras_embedding_reaches_every_layer_of_a_functional_model():
+    source, hidden = keras.Input((None,), dtype="int32"), keras.Input((None, D_MODEL))
+    memory = keras.layers.Embedding(17, D_MODEL, mask_zero=True)(source)
+    output = hidden
+    for _ in range(2):
+        output = DecoderLayer(HEADS, D_FF)(output, memory)
+    model = keras.Model([source, hidden], output)
+    ids = np.array([[3, 5, 7], [8, 9, 2]], "int32")
+    padded = np.pad(ids, [(0, 0), (0, 4)])
+    expected = array(model([ids, INPUTS]))
+    np.testing.assert_allclose(array(model([padded, INPUTS])), expected, atol=1e-6)
+
+
+def test_a_memory_without_any_real_token_adds_nothing():
+    layer = built(DecoderLayer(HEADS, D_FF, norm_first=True))
+    nothing = np.zeros_like(MEMORY_MASK)
+    one, other = (
+        array(layer(INPUTS, memory, memory_padding_mask=nothing))
+        for memory in (MEMORY, 5.0 * MEMORY)
+    )
+    assert (one == other).all()
+    assert np.isfinite(one).all()
+
+
+@BOTH_NORMS
+def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
+    decoder = stack_of_2(norm_first)
+    memory = ops.convert_to_tensor(MEMORY)
+    projected = decoder.project_memory(memory, ops.convert_to_tensor(MEMORY_MASK))
+    caches = decoder.start_cache(BATCH, TARGET)
+    for index in range(TARGET):
+        whole = array(decoder(INPUTS[:, : index + 1], memory, memory_padding_mask=MEMORY_MASK))
+        step, caches = decoder.step(
+            ops.convert_to_tensor(INPUTS[:, index : index + 1]),
+            ops.convert_to_tensor(index, "int32"),
+            caches,
+            projected,
+            ops.convert_to_tensor(MEMORY_MASK),
+        )
+        np.testing.assert_allclose(array(step)[:, 0], whole[:, -1], atol=1e-5)
+
+
+def test_steps_without_memory_equal_the_whole_prefix():
+    decoder = stack_of_2(has_memory=False)
+    caches = decoder.start_cache(BATCH, TARGET)
+    whole = array(decoder(INPUTS))
+    for index in range(TARGET):
+        step, caches = decoder.step(
+            ops.convert_to_tensor(INPUTS[:, index : index + 1]),
+            ops.convert_to_tensor(index, "int32"),
+            caches,
+        )
+        np.testing.assert_allclose(array(step)[:, 0], whole[:, index], atol=1e-5)
+
+
+def test_beams_of_a_sentence_read_its_memory():
+    decoder, beams = stack_of_2(), 3
+    memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
+    rows = normal(4, BATCH * beams, 1, D_MODEL)
+    found, _ = decoder.step(
+        ops.convert_to_tensor(rows),
+        ops.convert_to_tensor(0, "int32"),
+        decoder.start_cache(BATCH * beams, TARGET),
+        decoder.project_memory(memory, mask),
+        mask,
+    )
+    expected = decoder(
+        rows, np.repeat(MEMORY, beams, 0), memory_padding_mask=np.repeat(MEMORY_MASK, beams, 0)
+    )
+    np.testing.assert_allclose(array(found), array(expected), atol=1e-5)
+
+
+def test_a_memory_in_some_calls_only_is_refused():
+    with_memory, alone = built(DecoderLayer(HEADS, D_FF)), built(DecoderLayer(HEADS, D_FF), False)
+    with pytest.raises(ValueError, match="built with one. Received: memory=None"):
+        with_memory(INPUTS)
+    with pytest.raises(ValueError, match=r"built without one. Received: memory=\(2, 7, 15\)"):
+        alone(INPUTS, MEMORY)
+
+
+def test_a_memory_of_another_width_is_read():
+    hidden, mask, _, memory_mask = inputs_of()
+    memory = normal(5, BATCH, SOURCE, 19)
+    layer = DecoderLayer(HEADS, D_FF)
+    output = layer(hidden, memory, padding_mask=mask, memory_padding_mask=memory_mask)
+    assert output.shape == hidden.shape

@@ -1,0 +1,107 @@
+"""Sinusoidal positions: rows by hand, accuracy far out, lengths, and both ways to combine."""
+
+import math
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import PositionalEncoding
+from tests.backends import POLICIES, array, compiled, normal
+from tests.numpy_reference import positional_encoding
+
+
+def rows(length, d_model, **arguments):
+    layer = PositionalEncoding(**arguments)
+    return array(layer(np.zeros((1, length, d_model), "float32")))[0]
+
+
+def test_rows_by_hand():
+    # d_model = 4 has two wavelengths: 10000 ** (0 / 4) = 1 and 10000 ** (2 / 4) = 100. Row pos is
+    # sin(pos / 1), cos(pos / 1), sin(pos / 100), cos(pos / 100).
+    by_hand = [
+        [0.0, 1.0, 0.0, 1.0],
+        [math.sin(1), math.cos(1), math.sin(0.01), math.cos(0.01)],
+        [math.sin(2), math.cos(2), math.sin(0.02), math.cos(0.02)],
+    ]
+    np.testing.assert_allclose(rows(3, 4), by_hand, atol=1e-7)
+    # The same with digits: sin 1 = 0.84147, cos 1 = 0.54030, sin 0.01 = 0.0099998.
+    np.testing.assert_allclose(rows(2, 4)[1], [0.84147, 0.54030, 0.0099998, 0.99995], atol=5e-6)
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 7, 13, 64])
+def test_equals_the_formula_for_even_and_odd_widths(d_model):
+    np.testing.assert_allclose(rows(11, d_model), positional_encoding(11, d_model), atol=1e-6)
+
+
+def test_is_exact_at_8192_positions():
+    # An angle of 8191 in float32 is off by 2.4e-4 and its sine as much.
+    np.testing.assert_allclose(rows(8192, 6), positional_encoding(8192, 6), atol=1e-6, rtol=0)
+
+
+def test_is_exact_at_8192_positions_of_a_length_known_only_at_run_time():
+    layer = PositionalEncoding()
+    run = compiled(lambda inputs: layer(inputs), [np.zeros((2, 3, 6), "float32")])
+    layer.build((None, None, 6))
+    encoded = array(run(np.zeros((1, 8192, 6), "float32")))[0]
+    np.testing.assert_allclose(encoded, positional_encoding(8192, 6), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_are_float32_under_every_policy(policy):
+    layer = PositionalEncoding(dtype=policy)
+    layer.build((None, None, 6))
+    encoding = layer.encoding(2048)
+    np.testing.assert_allclose(array(encoding), positional_encoding(2048, 6), atol=1e-6, rtol=0)
+
+
+def test_no_two_of_8192_positions_are_alike():
+    encoding = rows(8192, 64)
+    assert len(np.unique(encoding, axis=0)) == 8192
+    # Neighbours differ by about the angle between them, 1 radian in the fastest pair:
+    # 2 * sin(1 / 2) = 0.96.
+    apart = np.linalg.norm(encoding[1:] - encoding[:-1], axis=1)
+    assert apart.min() > 0.95
+
+
+def test_half_precision_rounds_the_row_and_not_the_angle():
+    layer = PositionalEncoding(dtype="mixed_bfloat16")
+    encoded = array(layer(np.zeros((1, 2048, 64), "float32")))[0]
+    # bfloat16 has 8 bits: a value of at most 1 is off by at most 2 ** -9.
+    np.testing.assert_allclose(encoded, positional_encoding(2048, 64), atol=2**-9 * 1.01)
+    assert (np.abs(np.diff(encoded, axis=0)).max(axis=1) > 0.5).all()
+
+
+def test_add_adds_and_concat_appends():
+    inputs = normal(1, 2, 5, 6)
+    encoding = np.broadcast_to(positional_encoding(5, 6), inputs.shape)
+    added = array(PositionalEncoding()(inputs))
+    appended = array(PositionalEncoding(combine="concat")(inputs))
+    np.testing.assert_allclose(added, inputs + encoding, atol=1e-6)
+    np.testing.assert_allclose(appended, np.concatenate([inputs, encoding], -1), atol=1e-6)
+
+
+def test_a_position_does_not_depend_on_the_length():
+    assert (rows(5, 8) == rows(11, 8)[:5]).all()
+    assert (rows(5, 8, max_length=23) == rows(5, 8)).all()
+
+
+def test_an_input_longer_than_max_length_is_refused_and_one_as_long_is_not():
+    assert rows(7, 4, max_length=7).shape == (7, 4)
+    with pytest.raises(ValueError, match="length 8, max_length=7"):
+        rows(8, 4, max_length=7)
+
+
+def test_an_input_longer_than_max_length_fails_in_a_compiled_function_too():
+    layer = PositionalEncoding(max_length=7)
+    layer.build((None, None, 4))
+    run = compiled(lambda inputs: layer(inputs), [np.zeros((2, 3, 4), "float32")])
+    assert array(run(np.zeros((2, 7, 4), "float32"))).shape == (2, 7, 4)
+    with pytest.raises(Exception, match=r"max_length|[Ii]ncompatible shapes"):
+        run(np.zeros((2, 8, 4), "float32"))
+
+
+def test_the_encoding_receives_no_weights():
+    layer = PositionalEncoding()
+    layer(ops.zeros((1, 2, 4)))
+    assert layer.weights == []

@@ -1,0 +1,495 @@
+"""The whole model: masks, causality, precision, dropout, files, and cached decoding."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Perplexity,
+    Transformer,
+    WarmupSchedule,
+)
+from tests.backends import (
+    BACKEND,
+    POLICIES,
+    WAYS,
+    array,
+    arrays,
+    gradients,
+    on_jax,
+    on_tensorflow,
+    prepared,
+    randomise,
+)
+from tests.numpy_reference import length_normaliser, log_softmax
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+VOCAB, PAD, BOS, EOS = 17, 0, 2, 3
+SIZES = {"num_layers": 2, "d_model": 15, "num_heads": 3, "d_ff": 13}
+SOURCE_IDS = np.array([[5, 6, 7, 8, 3, 0, 0], [9, 4, 3, 0, 0, 0, 0]], "int32")
+TARGET_IDS = np.array([[2, 9, 5, 0, 0], [2, 6, 0, 0, 0]], "int32")
+REAL = TARGET_IDS != PAD
+BOTH_NORMS = pytest.mark.parametrize("norm_first", [False, True])
+
+
+def built(seed=0, scale=0.3, **arguments):
+    model = Transformer(**{"vocab_size": VOCAB, **SIZES, **arguments})
+    model.build()
+    return randomise(model, seed, scale)
+
+
+def logits_of(model, source_ids=SOURCE_IDS, target_ids=TARGET_IDS):
+    return array(model((source_ids, target_ids)))
+
+
+def padded(ids, more):
+    return np.pad(ids, [(0, 0), (0, more)])
+
+
+# --- Masks and causality.
+
+
+@BOTH_NORMS
+@pytest.mark.parametrize("way", WAYS)
+def test_logits_depend_on_real_tokens_alone(way, norm_first, tmp_path):
+    model = built(norm_first=norm_first)
+    run = prepared(way, lambda s, t: model((s, t)), [SOURCE_IDS, TARGET_IDS], tmp_path)
+    logits = run(SOURCE_IDS, TARGET_IDS)
+    assert logits.shape == (2, 5, VOCAB)
+    longer = run(padded(SOURCE_IDS, 6), padded(TARGET_IDS, 8))
+    np.testing.assert_allclose(longer[:, :5][REAL], logits[REAL], atol=1e-5, rtol=1e-6)
+    alone = run(SOURCE_IDS[1:, :3], TARGET_IDS[1:, :2])
+    np.testing.assert_allclose(alone[0], logits[1, :2], atol=1e-5, rtol=1e-6)
+    other_neighbour = SOURCE_IDS.copy()
+    other_neighbour[0] = [4, 4, 4, 4, 4, 4, 3]
+    beside = run(other_neighbour, TARGET_IDS)
+    np.testing.assert_allclose(beside[1], logits[1], atol=1e-6, rtol=1e-6)
+    # What the sentence does hold matters.
+    other_word = SOURCE_IDS.copy()
+    other_word[:, 1] = 11
+    assert (np.abs(run(other_word, TARGET_IDS) - logits)[REAL].max(axis=-1) > 1e-4).all()
+
+
+def test_the_padding_id_is_the_models_own():
+    model = built(pad_id=1)
+    swap = np.vectorize(lambda i: {0: 1, 1: 0}.get(i, i))
+    source_ids, target_ids = swap(SOURCE_IDS), swap(TARGET_IDS)
+    logits = logits_of(model, source_ids, target_ids)
+    longer = np.pad(source_ids, [(0, 0), (0, 4)], constant_values=1)
+    np.testing.assert_allclose(logits_of(model, longer, target_ids), logits, atol=1e-5)
+
+
+@BOTH_NORMS
+def test_changing_a_token_changes_no_logits_before_it(norm_first):
+    model = built(norm_first=norm_first)
+    target_ids = np.array([[2, 9, 5, 6, 11], [2, 6, 7, 7, 4]], "int32")
+    before = logits_of(model, target_ids=target_ids)
+    for position in range(1, 5):
+        changed = target_ids.copy()
+        changed[:, position] = 16
+        after = logits_of(model, target_ids=changed)
+        assert (after[:, :position] == before[:, :position]).all()
+        assert (np.abs(after - before)[:, position:].max(axis=(0, 2)) > 1e-4).all()
+
+
+def test_encode_and_decode_are_the_model_in_two_halves():
+    model = built()
+    memory = model.encode(SOURCE_IDS)
+    assert memory.shape == (2, 7, 15)
+    logits = array(model.decode(TARGET_IDS, memory, SOURCE_IDS))
+    assert (logits == logits_of(model)).all()
+
+
+# --- Vocabularies.
+
+
+def test_one_vocabulary_is_one_matrix_and_two_are_two():
+    joint, separate = built(), built(vocab_size=None, source_vocab_size=11, target_vocab_size=19)
+    assert joint.count_params() + 11 * 15 + (19 - VOCAB) * 15 == separate.count_params()
+    assert [w.shape for w in joint.weights].count((VOCAB, 15)) == 1
+    logits = logits_of(separate, SOURCE_IDS, TARGET_IDS)
+    assert logits.shape == (2, 5, 19)
+
+
+@pytest.mark.parametrize("name", ["source_ids", "target_ids"])
+def test_ids_that_are_not_integers_are_refused(name):
+    model, floats = built(), TARGET_IDS.astype("float32")
+    memory = model.encode(TARGET_IDS)
+    calls = {
+        "source_ids": lambda: model.encode(floats),
+        "target_ids": lambda: model.decode(floats, memory, TARGET_IDS),
+    }
+    with pytest.raises(ValueError, match=f"`{name}` must be integers. Received: .*float32"):
+        calls[name]()
+
+
+# --- Precision.
+
+
+@BOTH_NORMS
+@pytest.mark.parametrize("policy", POLICIES)
+def test_logits_are_float32_and_close_to_float32_under_every_policy(policy, norm_first):
+    exact, model = built(norm_first=norm_first), built(norm_first=norm_first, dtype=policy)
+    logits = model((SOURCE_IDS, TARGET_IDS))
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    expected = logits_of(exact)
+    tolerance = {"float32": 1e-6, "mixed_float16": 1e-2, "mixed_bfloat16": 1e-1}[policy]
+    assert np.abs(array(logits) - expected).max() < tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("policy", POLICIES[1:])
+@BOTH_NORMS
+def test_large_activations_give_no_nan_in_half_precision(policy, norm_first):
+    # Queries, keys and embeddings ten times their size; all of a source is padding in one row.
+    model = built(dtype=policy, d_model=64, num_heads=2, norm_first=norm_first, scale=0.6)
+    source_ids = SOURCE_IDS.copy()
+    source_ids[1] = PAD
+    assert np.isfinite(logits_of(model, source_ids)).all()
+    result = arrays(model.generate(source_ids, BeamSearch(2), max_length=5))
+    assert np.isfinite(result.scores).all()
+
+
+def test_gradients_are_finite_for_a_sentence_without_tokens():
+    model = built()
+    source_ids, labels = SOURCE_IDS.copy(), TARGET_IDS.copy()
+    source_ids[1], labels[1] = PAD, PAD
+
+    def loss():
+        return MaskedCrossentropy(0.1)(labels, model((source_ids, TARGET_IDS)))
+
+    _, by_weight = gradients(loss, [], model)
+    assert all(np.isfinite(gradient).all() for gradient in by_weight)
+    # Every weight learns, but for the biases of the keys, which change no attention weight.
+    idle = [
+        v.path
+        for v, g in zip(model.trainable_variables, by_weight, strict=True)
+        if np.abs(g).max() < 1e-7
+    ]
+    assert all(path.endswith("key/bias") for path in idle)
+
+
+# --- Training.
+
+
+def compiled_model(**arguments):
+    keras.utils.set_random_seed(1)
+    model = Transformer(**{"vocab_size": VOCAB, **SIZES, **arguments})
+    model.compile(
+        optimizer=keras.optimizers.Adam(WarmupSchedule(15, warmup_steps=20), beta_2=0.98),
+        loss=MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[MaskedAccuracy(), Perplexity()],
+    )
+    return model
+
+
+LABELS = np.array([[9, 5, 3, 0, 0], [6, 3, 0, 0, 0]], "int32")
+
+
+def test_fit_learns_two_sentences_by_heart_and_generates_them():
+    model = compiled_model(dropout=0.0, num_layers=1)
+    pairs = ((SOURCE_IDS, TARGET_IDS), LABELS)
+    often = keras.tree.map_structure(lambda ids: np.tile(ids, (60, 1)), pairs)
+    history = model.fit(*often, epochs=2, batch_size=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
+    measured = model.evaluate(*pairs, verbose=0, return_dict=True)
+    assert measured["masked_accuracy"] == 1.0
+    assert measured["perplexity"] < 1.5
+    expected = np.exp(
+        -np.mean(
+            np.take_along_axis(log_softmax(logits_of(model)), LABELS[..., None], -1)[..., 0][
+                LABELS != 0
+            ]
+        )
+    )
+    assert measured["perplexity"] == pytest.approx(expected, rel=1e-3)
+    result = arrays(model.generate(SOURCE_IDS, GreedySearch(), max_length=5))
+    assert (result.ids[:, 0] == LABELS).all()
+
+
+@pytest.fixture
+def dropouts(monkeypatch):
+    """Records the `training` flag of every dropout inside, by the path of its layer."""
+    seen = []
+    call = keras.layers.Dropout.call
+
+    def recorded(self, inputs, training=False):
+        if self.rate:
+            seen.append((self, bool(training)))
+        return call(self, inputs, training=training)
+
+    monkeypatch.setattr(keras.layers.Dropout, "call", recorded)
+    return seen
+
+
+# Two for the embeddings, two in each encoder layer and three in each decoder layer.
+NUM_DROPOUTS = 2 + 2 * 2 + 2 * 3
+
+
+def test_every_dropout_is_on_in_fit_and_off_everywhere_else(dropouts):
+    model = compiled_model(dropout=0.1)
+    model.run_eagerly = BACKEND == "torch"
+    inputs = (SOURCE_IDS, TARGET_IDS)
+    model(inputs)
+    dropouts.clear()
+
+    model.fit(inputs, LABELS, verbose=0)
+    training = {id(layer) for layer, flag in dropouts if flag}
+    assert len(training) == NUM_DROPOUTS
+    dropouts.clear()
+
+    model(inputs)
+    model.predict(inputs, verbose=0)
+    model.evaluate(inputs, LABELS, verbose=0)
+    model.generate(SOURCE_IDS, GreedySearch(), max_length=2)
+    assert len({id(layer) for layer, _ in dropouts}) == NUM_DROPOUTS
+    assert not any(flag for _, flag in dropouts)
+
+
+def test_training_calls_differ_and_are_reproducible_from_a_seed():
+    def calls():
+        keras.utils.set_random_seed(3)
+        model = Transformer(vocab_size=VOCAB, **SIZES, dropout=0.5)
+        inputs = (SOURCE_IDS, TARGET_IDS)
+        return [array(model(inputs, training=flag)) for flag in (None, False, True, True)]
+
+    first, again = calls(), calls()
+    assert (first[0] == first[1]).all()
+    assert np.abs(first[2] - first[0]).max() > 1e-2
+    assert np.abs(first[3] - first[2]).max() > 1e-2
+    for one, other in zip(first, again, strict=True):
+        assert (one == other).all()
+
+
+def test_fit_with_dropout_is_reproducible_from_a_seed_and_differs_from_fit_without():
+    def loss(dropout):
+        model = compiled_model(dropout=dropout, num_layers=1)
+        model.run_eagerly = True
+        return model.fit((SOURCE_IDS, TARGET_IDS), LABELS, verbose=0).history["loss"]
+
+    assert loss(0.5) == loss(0.5) != loss(0.0)
+
+
+# --- Files.
+
+
+RELOAD = """
+import sys
+import keras, numpy as np
+import keras_transformer
+from keras_transformer import Transformer
+
+model = keras.models.load_model(sys.argv[1])
+data = np.load(sys.argv[3])
+config = model.get_config()
+other = Transformer.from_config(config)
+other.build()
+other.load_weights(sys.argv[2])
+for loaded in (model, other):
+    logits = keras.ops.convert_to_numpy(loaded((data["source"], data["target"])))
+    assert (logits == data["logits"]).all(), abs(logits - data["logits"]).max()
+assert model.optimizer.iterations == 1
+print("equal", len(model.weights))
+"""
+
+
+def test_files_reload_bit_for_bit_in_a_fresh_process(tmp_path):
+    model = compiled_model(num_layers=1, norm_first=True, activation="gelu")
+    model.run_eagerly = True
+    model.fit((SOURCE_IDS, TARGET_IDS), LABELS, verbose=0)
+    files = [tmp_path / name for name in ("m.keras", "m.weights.h5", "data.npz")]
+    model.save(files[0])
+    model.save_weights(files[1])
+    np.savez(files[2], source=SOURCE_IDS, target=TARGET_IDS, logits=logits_of(model))
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", RELOAD, *map(str, files)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["equal", str(len(model.weights))]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_loaded_model_keeps_policy_logits_and_generation(policy, tmp_path):
+    model = built(vocab_size=None, source_vocab_size=11, target_vocab_size=19, dtype=policy)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.get_config() == model.get_config()
+    assert loaded.dtype_policy.name == policy
+    assert (logits_of(loaded) == logits_of(model)).all()
+    one, other = (arrays(m.generate(SOURCE_IDS, max_length=3)) for m in (model, loaded))
+    assert (one.ids == other.ids).all()
+    assert (one.scores == other.scores).all()
+
+
+# --- Decoding.
+
+
+class Forced:
+    """A search that reads given targets, several to a sentence, and keeps the logits of each."""
+
+    def __init__(self, targets):
+        self.targets = targets  # (batch, beam, length), starting with `bos`
+
+    def __call__(self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id):
+        _, beams, length = self.targets.shape
+        rows = self.targets.reshape(-1, length)
+        state = keras.tree.map_structure(lambda part: ops.repeat(part, beams, axis=0), state)
+        found = []
+        for index in range(length):
+            tokens = ops.convert_to_tensor(rows[:, index])
+            logits, state = step(tokens, ops.convert_to_tensor(index, "int32"), state)
+            found.append(array(logits))
+        return np.stack(found, axis=1).reshape(*self.targets.shape, -1)
+
+
+def random_targets(beams, length=5):
+    targets = np.random.default_rng(1).integers(4, VOCAB, (2, beams, length)).astype("int32")
+    targets[..., 0] = BOS
+    return targets
+
+
+@BOTH_NORMS
+def test_cached_steps_equal_the_full_decoder_for_every_prefix(norm_first):
+    model, targets = built(norm_first=norm_first), random_targets(beams=1)
+    found = model.generate(SOURCE_IDS, Forced(targets), max_length=5)[:, 0]
+    for length in range(1, 6):
+        whole = logits_of(model, target_ids=targets[:, 0, :length])
+        np.testing.assert_allclose(found[:, :length], whole, atol=1e-4)
+
+
+def test_the_beams_of_a_sentence_have_caches_of_their_own_and_one_memory():
+    model, targets = built(), random_targets(beams=3)
+    found = model.generate(SOURCE_IDS, Forced(targets), max_length=7)
+    for beam in range(3):
+        whole = logits_of(model, target_ids=targets[:, beam])
+        np.testing.assert_allclose(found[:, beam], whole, atol=1e-4)
+
+
+@BOTH_NORMS
+@pytest.mark.parametrize("length_penalty", [0.0, 0.6])
+def test_a_score_is_the_rescored_log_probability_of_the_ids(norm_first, length_penalty):
+    model = built(norm_first=norm_first, scale=0.2)
+    search = BeamSearch(3, length_penalty)
+    result = arrays(model.generate(SOURCE_IDS, search, max_length=7))
+    for sentence in range(2):
+        for ids, score, length in zip(*(part[sentence] for part in result), strict=True):
+            target_ids = np.concatenate([[BOS], ids[: length - 1]])[None].astype("int32")
+            logits = logits_of(model, SOURCE_IDS[[sentence]], target_ids)[0]
+            total = log_softmax(logits)[np.arange(length), ids[:length]].sum()
+            expected = total / length_normaliser(length, length_penalty)
+            assert score == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=["greedy", "beam"])
+def test_a_translation_does_not_depend_on_the_rest_of_the_batch(search):
+    model = built(scale=0.2)
+    longer = np.concatenate([SOURCE_IDS, [[4, 5, 6, 7, 8, 9, 3]]]).astype("int32")
+    whole = arrays(model.generate(longer, search, max_length=7))
+    turned = arrays(model.generate(padded(longer[::-1], 4), search, max_length=7))
+    assert (turned.ids[::-1] == whole.ids).all()
+    np.testing.assert_allclose(turned.scores[::-1], whole.scores, atol=1e-5)
+    alone = arrays(model.generate(SOURCE_IDS[1:, :3], search, max_length=7))
+    assert (alone.ids[0] == whole.ids[1]).all()
+    np.testing.assert_allclose(alone.scores[0], whole.scores[1], atol=1e-5)
+
+
+def test_a_beam_of_1_equals_greedy_search():
+    model = built(scale=0.2)
+    greedy = arrays(model.generate(SOURCE_IDS, GreedySearch(), max_length=7))
+    beam = arrays(model.generate(SOURCE_IDS, BeamSearch(1), max_length=7))
+    assert (greedy.ids == beam.ids).all()
+
+
+def test_the_default_is_a_beam_of_4_and_50_tokens_more_than_the_source():
+    model = built(num_layers=1)
+    result = model.generate(SOURCE_IDS[:, :5])
+    assert tuple(result.ids.shape) == (2, 4, 55)
+
+
+def test_a_source_and_an_output_of_a_single_token_need_no_warning():
+    result = arrays(built().generate(np.array([[3]], "int32"), BeamSearch(2), max_length=1))
+    assert result.ids.shape == (1, 2, 1)
+    assert np.isfinite(result.scores).all()
+
+
+@pytest.mark.parametrize("max_length", [0, -1, 2.5, True])
+def test_a_max_length_that_is_no_positive_integer_is_refused(max_length):
+    with pytest.raises(ValueError, match=f"`max_length` must .*max_length={max_length!r}"):
+        built().generate(SOURCE_IDS, max_length=max_length)
+
+
+@on_tensorflow
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=["greedy", "beam"])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_generate_is_traced_once_for_every_batch_and_length(search, jit_compile):
+    import tensorflow as tf
+
+    model, traces = built(scale=0.2), []
+
+    def generate(source_ids):
+        traces.append(None)
+        return model.generate(source_ids, search, max_length=7)
+
+    run = tf.function(
+        generate,
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+        jit_compile=jit_compile,
+    )
+    for source_ids in (SOURCE_IDS, SOURCE_IDS[1:, :3], padded(SOURCE_IDS, 4)):
+        found, expected = arrays(run(source_ids)), model.generate(source_ids, search, max_length=7)
+        assert (found.ids == array(expected.ids)).all()
+        np.testing.assert_allclose(found.scores, array(expected.scores), atol=1e-4)
+    assert len(traces) == 1
+
+
+@on_tensorflow
+def test_generate_without_max_length_follows_the_source_inside_a_tf_function():
+    import tensorflow as tf
+
+    model = built(num_layers=1)
+    run = tf.function(
+        lambda ids: model.generate(ids, GreedySearch()),
+        input_signature=[tf.TensorSpec([None, None], tf.int32)],
+    )
+    for length in (3, 7):
+        source_ids = SOURCE_IDS[:, :length]
+        found = arrays(run(source_ids))
+        assert found.ids.shape == (2, 1, length + 50)
+        assert (found.ids == array(model.generate(source_ids, GreedySearch()).ids)).all()
+
+
+@on_jax
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=["greedy", "beam"])
+def test_generate_inside_jax_jit(search):
+    import jax
+
+    model = built(scale=0.2)
+    run = jax.jit(lambda source_ids: model.generate(source_ids, search, max_length=7))
+    found, expected = arrays(run(SOURCE_IDS)), model.generate(SOURCE_IDS, search, max_length=7)
+    assert (found.ids == array(expected.ids)).all()
+    np.testing.assert_allclose(found.scores, array(expected.scores), atol=1e-4)
+
+
+def test_the_parameters_of_the_base_model_are_those_of_the_paper():
+    # Table 3: 65 million with a joint vocabulary of about 37000. By hand, for d = 512:
+    # attention 4 * (d * d + d), feed-forward 2 * d * 2048 + 2048 + d, norm 2 * d.
+    d, ff = 512, 2048
+    attention, ffn, norm = 4 * (d * d + d), 2 * d * ff + ff + d, 2 * d
+    by_hand = 6 * (attention + ffn + 2 * norm) + 6 * (2 * attention + ffn + 3 * norm)
+    model = Transformer(vocab_size=1)
+    model.build()
+    assert model.count_params() == by_hand + d
+    assert math.isclose(by_hand + 37_000 * d, 65e6, rel_tol=0.03)

@@ -1,0 +1,199 @@
+"""Every public class: rebuilt from its configuration, and clear about a bad argument."""
+
+import json
+import re
+
+import keras
+import pytest
+
+import keras_transformer
+from keras_transformer import (
+    BeamSearch,
+    Decoder,
+    DecoderLayer,
+    Encoder,
+    EncoderLayer,
+    FeedForward,
+    GreedySearch,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    MultiHeadAttention,
+    Perplexity,
+    PositionalEncoding,
+    TokenEmbedding,
+    Transformer,
+    WarmupSchedule,
+)
+
+STACK = {"num_layers": 2, "num_heads": 3, "d_ff": 13, "dropout": 0.25, "norm_first": True}
+LAYER = {name: value for name, value in STACK.items() if name != "num_layers"}
+# No argument has its default value, so that one left out of the configuration is noticed.
+ARGUMENTS = {
+    BeamSearch: {"beam_size": 3, "length_penalty": 1.5},
+    Decoder: {**STACK, "activation": "gelu"},
+    DecoderLayer: {**LAYER, "activation": "gelu"},
+    Encoder: {**STACK, "activation": "gelu"},
+    EncoderLayer: {**LAYER, "activation": "gelu"},
+    FeedForward: {"d_ff": 13, "activation": "gelu", "dropout": 0.25},
+    GreedySearch: {},
+    MaskedAccuracy: {"pad_id": 5, "name": "accuracy"},
+    MaskedCrossentropy: {"label_smoothing": 0.25, "pad_id": 5, "name": "crossentropy"},
+    MultiHeadAttention: {
+        "num_heads": 3,
+        "key_dim": 5,
+        "value_dim": 7,
+        "output_dim": 11,
+        "dropout": 0.25,
+        "use_bias": False,
+    },
+    Perplexity: {"pad_id": 5, "name": "ppl"},
+    PositionalEncoding: {"max_length": 23, "combine": "concat", "dropout": 0.25},
+    TokenEmbedding: {"vocab_size": 17, "d_model": 5, "pad_id": 5},
+    Transformer: {
+        **STACK,
+        "activation": "gelu",
+        "source_vocab_size": 17,
+        "target_vocab_size": 19,
+        "d_model": 15,
+        "pad_id": 4,
+        "bos_id": 5,
+        "eos_id": 6,
+    },
+    WarmupSchedule: {"d_model": 16, "warmup_steps": 7, "scale": 0.5},
+}
+by_name = pytest.mark.parametrize("public_class", ARGUMENTS, ids=lambda value: value.__name__)
+
+
+def test_every_public_class_is_here():
+    public = {getattr(keras_transformer, name) for name in keras_transformer.__all__}
+    classes = {
+        value for value in public if isinstance(value, type) and not issubclass(value, tuple)
+    }
+    assert classes == set(ARGUMENTS)
+
+
+@by_name
+def test_the_configuration_holds_every_argument_and_rebuilds_the_object(public_class):
+    arguments = ARGUMENTS[public_class]
+    original = public_class(**arguments)
+    config = original.get_config()
+    assert {name: config[name] for name in arguments} == arguments
+    again = public_class.from_config(json.loads(json.dumps(config)))
+    assert type(again) is public_class
+    assert again.get_config() == config
+    for name, value in arguments.items():
+        if name != "activation":
+            assert getattr(again, name) == value
+
+
+@by_name
+def test_keras_finds_the_class_by_its_registered_name(public_class):
+    original = public_class(**ARGUMENTS[public_class])
+    serialized = keras.saving.serialize_keras_object(original)
+    assert serialized["registered_name"] == f"keras_transformer>{public_class.__name__}"
+    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(serialized)))
+    assert type(again) is public_class
+    assert again.get_config() == original.get_config()
+
+
+@by_name
+def test_a_misspelt_argument_is_refused(public_class):
+    with pytest.raises((TypeError, ValueError), match="misspelt|takes no arguments"):
+        public_class(**ARGUMENTS[public_class], misspelt=1)
+
+
+POSITIVE, ID, RATE = "a positive integer", "an integer of at least 0", "a number in [0, 1)"
+BOOLEAN = "True or False"
+BAD_VALUES = {
+    POSITIVE: [0, -1, 2.0, "3", True],
+    ID: [-1, 0.5, "0", False],
+    RATE: [-0.1, 1.0, 1, "0.1", True, float("nan")],
+    BOOLEAN: [1, 0, "yes", None],
+    "a finite number above 0": [0, -1.0, float("inf"), float("nan"), "1", True],
+    "a finite number": [float("inf"), float("nan"), "1", None],
+    "at least 0": [-0.5],
+    "one of 'add', 'concat'": ["multiply", None, 0],
+}
+RULES = [
+    *(
+        (public_class, name, POSITIVE)
+        for public_class, names in {
+            BeamSearch: ["beam_size"],
+            Decoder: ["num_layers", "num_heads", "d_ff"],
+            DecoderLayer: ["num_heads", "d_ff"],
+            Encoder: ["num_layers", "num_heads", "d_ff"],
+            EncoderLayer: ["num_heads", "d_ff"],
+            FeedForward: ["d_ff"],
+            MultiHeadAttention: ["num_heads", "key_dim", "value_dim", "output_dim"],
+            PositionalEncoding: ["max_length"],
+            TokenEmbedding: ["vocab_size", "d_model"],
+            Transformer: ["num_layers", "num_heads", "d_ff", "d_model", "source_vocab_size"],
+            WarmupSchedule: ["d_model", "warmup_steps"],
+        }.items()
+        for name in names
+    ),
+    *(
+        (public_class, "dropout", RATE)
+        for public_class, arguments in ARGUMENTS.items()
+        if "dropout" in arguments
+    ),
+    *(
+        (public_class, "norm_first", BOOLEAN)
+        for public_class, arguments in ARGUMENTS.items()
+        if "norm_first" in arguments
+    ),
+    *(
+        (public_class, "pad_id", ID)
+        for public_class, arguments in ARGUMENTS.items()
+        if "pad_id" in arguments
+    ),
+    (Transformer, "bos_id", ID),
+    (Transformer, "eos_id", ID),
+    (MultiHeadAttention, "use_bias", BOOLEAN),
+    (MaskedCrossentropy, "label_smoothing", RATE),
+    (WarmupSchedule, "scale", "a finite number above 0"),
+    (BeamSearch, "length_penalty", "a finite number"),
+    (BeamSearch, "length_penalty", "at least 0"),
+    (PositionalEncoding, "combine", "one of 'add', 'concat'"),
+]
+CASES = [
+    pytest.param(public_class, name, rule, value, id=f"{public_class.__name__} {name}={value!r}")
+    for public_class, name, rule in RULES
+    for value in BAD_VALUES[rule]
+]
+
+
+@pytest.mark.parametrize(("public_class", "name", "rule", "value"), CASES)
+def test_a_bad_argument_is_refused_with_the_rule_and_the_value(public_class, name, rule, value):
+    message = f"`{name}` must be {rule}. Received: {name}={value!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        public_class(**{**ARGUMENTS[public_class], name: value})
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"source_vocab_size": 17},
+        {"target_vocab_size": 17},
+        {"vocab_size": 17, "source_vocab_size": 17},
+        {"vocab_size": 17, "source_vocab_size": 17, "target_vocab_size": 19},
+    ],
+)
+def test_one_vocabulary_or_two_and_nothing_else(sizes):
+    with pytest.raises(ValueError, match="give either `vocab_size`, or both") as caught:
+        Transformer(**sizes)
+    for name in ("vocab_size", "source_vocab_size", "target_vocab_size"):
+        assert f"{name}={sizes.get(name)!r}" in str(caught.value)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused_when_the_model_is_built():
+    model = Transformer(vocab_size=17, d_model=15, num_heads=4)
+    with pytest.raises(ValueError, match="`num_heads` must divide .*num_heads=4, d_model=15"):
+        model.build()
+
+
+@pytest.mark.parametrize("public_class", [EncoderLayer, FeedForward, Transformer])
+def test_an_unknown_activation_is_refused_by_name(public_class):
+    with pytest.raises(ValueError, match="no_such"):
+        public_class(**{**ARGUMENTS[public_class], "activation": "no_such"})
