@@ -47,7 +47,7 @@ SIZES = {
     "base": dict(layers=6, d_model=512, heads=8, d_ff=2048, dropout=0.1, peak=None, warmup=4000),
     "big": dict(layers=6, d_model=1024, heads=16, d_ff=4096, dropout=0.3, peak=None, warmup=4000),
 }
-NUM_DATE_PAIRS = 40_000
+NUM_DATE_PAIRS = 30_000
 NUM_SAMPLES = 3
 
 
@@ -169,17 +169,18 @@ def train_model(directory, args, train, validation, source_tokenizer, target_tok
     options = dict(tokens_per_batch=args.tokens_per_batch, max_length=args.max_length)
     tokenizer_pair = (source_tokenizer, target_tokenizer)
     # A shape costs a compilation, which a short run does not earn back.
+    max_shapes = 2 if args.size == "mini" else 6
     train_data = translation_dataset(
         *zip(*train, strict=True),
         *tokenizer_pair,
         shuffle=True,
         seed=args.seed,
         first_epoch=epochs_done,
-        max_shapes=2 if args.size == "mini" else 6,
+        max_shapes=max_shapes,
         **options,
     )
     validation_data = translation_dataset(
-        *zip(*validation, strict=True), *tokenizer_pair, max_shapes=2, **options
+        *zip(*validation, strict=True), *tokenizer_pair, max_shapes=max_shapes // 2, **options
     )
     if checkpoint:
         say(f"Going on from epoch {epochs_done} in {checkpoint}")
