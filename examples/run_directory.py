@@ -117,7 +117,9 @@ class RunDirectory:
         if not epochs:
             return []
         with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
-            rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+            rows = [
+                {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
+            ]
         return rows[:epochs]
 
     def write_readme(self, summary, sample):

@@ -19,10 +19,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
-from date_pairs import make_pairs, split_pairs
-from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory
 
+from date_pairs import make_pairs, split_pairs
 from keras_transformer import (
     BeamSearch,
     GreedySearch,
@@ -35,6 +33,8 @@ from keras_transformer import (
 )
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
+from parallel_text import hold_out, read_pairs, without_empty
+from run_directory import RunDirectory
 
 # "peak" is the learning rate at the end of the warm-up; None is the paper's own.
 SIZES = {
@@ -146,9 +146,9 @@ def tokenizers(directory, args, train):
         if not file.exists():
             say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
             options = {"lossless": True, "split_digits": True} if args.source is None else {}
-            SentencePieceTokenizer.train(
-                side, args.vocab_size, shrink_to_fit=True, **options
-            ).save(file)
+            SentencePieceTokenizer.train(side, args.vocab_size, shrink_to_fit=True, **options).save(
+                file
+            )
         learnt.append(load_tokenizer(file))
         if learnt[-1].vocab_size < args.vocab_size:
             say(
@@ -377,9 +377,13 @@ def parse_arguments():
         if getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if args.output is None:
-        name = f"dates-{args.source_locale}-{args.target_locale}" if dates else (
-            f"{Path(args.source).stem}-{Path(args.source).suffix[1:]}-"
-            f"{Path(args.target).suffix[1:]}-{args.size}"
+        name = (
+            f"dates-{args.source_locale}-{args.target_locale}"
+            if dates
+            else (
+                f"{Path(args.source).stem}-{Path(args.source).suffix[1:]}-"
+                f"{Path(args.target).suffix[1:]}-{args.size}"
+            )
         )
         args.output = str(Path("runs") / name)
     return args

@@ -23,7 +23,7 @@ def main():
     if not tf.saved_model.contains_saved_model(args.directory):
         return fail(f"{args.directory} holds no SavedModel; a run keeps its own in export/1")
     try:
-        stream = open(args.file, "rb") if args.file else sys.stdin.buffer
+        stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
     except OSError as error:
         return fail(f"{args.file}: {error.strerror}")
     model = tf.saved_model.load(args.directory)

@@ -181,7 +181,7 @@ def integer_ids(name, ids):
 
 
 def zero_masked(values, mask):
-    """Replaces what is masked by 0, NaN included: values (batch, length, ...), mask (batch, length).
+    """Replaces what is masked by 0, NaN too: values (batch, length, ...), mask (batch, length).
 
     A select, not a product: 0 times NaN is NaN, forward and in gradients.
     """

@@ -154,7 +154,7 @@ def _jax_gradients(function, inputs, variables):
             return function(*tensors)
 
     tensors = [ops.convert_to_tensor(x) for x in inputs]
-    by_input, by_variable = jax.grad(loss, (0, 1))(tensors, [v.value for v in variables])
+    by_input, by_variable = jax.jit(jax.grad(loss, (0, 1)))(tensors, [v.value for v in variables])
     return [*by_input, *by_variable]
 
 

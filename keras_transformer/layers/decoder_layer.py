@@ -52,9 +52,7 @@ class DecoderLayer(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(
-        self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs
-    ):
+    def __init__(self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs):
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
@@ -79,7 +77,9 @@ class DecoderLayer(keras.layers.Layer):
             )
             self.cross_attention.build(inputs_shape, memory_shape)
             self.cross_attention_residual = self._residual("cross_attention_residual", inputs_shape)
-        self.feed_forward = FeedForward(self.d_ff, self.activation, dtype=dtype, name="feed_forward")
+        self.feed_forward = FeedForward(
+            self.d_ff, self.activation, dtype=dtype, name="feed_forward"
+        )
         self.feed_forward.build(inputs_shape)
         self.feed_forward_residual = self._residual("feed_forward_residual", inputs_shape)
         self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")

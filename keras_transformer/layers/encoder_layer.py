@@ -48,9 +48,7 @@ class EncoderLayer(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(
-        self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs
-    ):
+    def __init__(self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs):
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
@@ -67,7 +65,9 @@ class EncoderLayer(keras.layers.Layer):
         self.attention_residual = Residual(
             self.dropout, self.norm_first, dtype=dtype, name="attention_residual"
         )
-        self.feed_forward = FeedForward(self.d_ff, self.activation, dtype=dtype, name="feed_forward")
+        self.feed_forward = FeedForward(
+            self.d_ff, self.activation, dtype=dtype, name="feed_forward"
+        )
         self.feed_forward_residual = Residual(
             self.dropout, self.norm_first, dtype=dtype, name="feed_forward_residual"
         )

@@ -196,7 +196,9 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = combine_masks(
             attention_mask,
             None if memory_mask is None else memory_mask[:, None, None, :],
-            None if query_mask is None else boolean_mask("query_mask", query_mask)[:, None, :, None],
+            None
+            if query_mask is None
+            else boolean_mask("query_mask", query_mask)[:, None, :, None],
         )
         output, weights = self.attend(
             zero_masked(query, query_mask), keys, values, mask, training=training

@@ -15,7 +15,9 @@ def sinusoidal_encoding(length, d_model):
     """
     if isinstance(length, int):
         return _rows(np, np.arange(length, dtype="float64"), d_model).astype("float32")
-    return ops.cast(_rows(ops, ops.cast(ops.arange(length), "float64"), d_model), "float32")
+    # JAX warns about float64; a length is open there only while the shapes of a model are found.
+    dtype = "float32" if keras.backend.backend() == "jax" else "float64"
+    return ops.cast(_rows(ops, ops.cast(ops.arange(length), dtype), d_model), "float32")
 
 
 def _rows(numpy_api, positions, d_model):

@@ -127,7 +127,9 @@ class Transformer(keras.Model):
         if self.built:
             return
         hidden_shape = (None, None, self.d_model)
-        for embedding in {id(e): e for e in (self.source_embedding, self.target_embedding)}.values():
+        for embedding in {
+            id(e): e for e in (self.source_embedding, self.target_embedding)
+        }.values():
             embedding.build((None, None))
         self.source_positions.build(hidden_shape)
         self.target_positions.build(hidden_shape)

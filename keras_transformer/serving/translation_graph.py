@@ -113,12 +113,18 @@ class TranslationGraph(tf.Module):
         texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, width]))
         return tf.reshape(texts, [rows, self.num_hypotheses]), scores
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)], jit_compile=True, autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32)], jit_compile=True, autograph=False
+    )
     def _search_ids(self, source_ids):
         result = self.model.generate(source_ids, self.search, self.max_length)
         return result.ids, result.scores
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2, jit_compile=True, autograph=False)
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2,
+        jit_compile=True,
+        autograph=False,
+    )
     def _score_ids(self, source_ids, target_ids):
         bos = tf.fill([tf.shape(target_ids)[0], 1], self.model.bos_id)
         inputs = tf.concat([bos, target_ids[:, :-1]], axis=1)

@@ -117,7 +117,7 @@ class Translator:
         return [(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
 
     def export(self, path):
-        """Writes a SavedModel to the new directory `path`; see `keras_transformer.serving.export`."""
+        """Writes a SavedModel to the new directory `path`; see `serving.export`."""
         export(self, path)
 
     def _in_calls(self, function, texts, progress):
@@ -166,4 +166,3 @@ def warn_of_truncation(num_truncated):
             f"{num_truncated} text(s) were longer than `max_source_length` and were cut.",
             stacklevel=4,
         )
-

@@ -3,6 +3,7 @@
 import gzip
 
 import pytest
+
 from parallel_text import hold_out, read_lines, read_pairs, without_empty
 
 
@@ -28,7 +29,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_invalid_utf8_is_named_with_its_line_and_a_way_out(tmp_path):
-    path = write(tmp_path / "latin", "eins\nzwei\n".encode() + "für\n".encode("latin-1"))
+    path = write(tmp_path / "latin", b"eins\nzwei\n" + "für\n".encode("latin-1"))
     with pytest.raises(ValueError, match="latin: line 3 is not valid UTF-8. Convert .*iconv"):
         read_lines(path)
 

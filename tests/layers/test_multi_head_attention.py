@@ -353,3 +353,26 @@ def test_dropout_drops_weights_and_scales_the_rest():
     assert array(output).item() != 1.0
     np.testing.assert_allclose(array(weights), 1 / 20_011, rtol=1e-4)  # before dropout
     assert array(layer(ones, memory)).item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_projections_start_with_the_variance_of_the_whole_matrix():
+    # Glorot: 2 / (fan_in + fan_out) of the matrices (width, heads * dim) and (heads * dim, width).
+    keras.utils.set_random_seed(1)
+    layer = MultiHeadAttention(num_heads=8, key_dim=16, value_dim=32)
+    layer.build((None, None, 96), (None, None, 160))
+    expected = {"query": (96, 128), "key": (160, 128), "value": (160, 256)}
+    expected["attention_output"] = (256, 96)
+    kernels = {
+        weight.path.split("/")[-2]: weight for weight in layer.weights if "kernel" in weight.path
+    }
+    assert kernels.keys() == expected.keys()
+    for name, fans in expected.items():
+        np.testing.assert_allclose(array(kernels[name]).std(), np.sqrt(2 / sum(fans)), rtol=0.03)
+
+
+def test_a_causal_mask_on_more_keys_than_queries_starts_at_the_first_of_both():
+    layer = built()
+    causal = np.arange(TARGET)[:, None] >= np.arange(SOURCE)[None, :]
+    by_flag = layer(QUERY, MEMORY, use_causal_mask=True)
+    by_mask = layer(QUERY, MEMORY, attention_mask=np.broadcast_to(causal, ATTENTION_MASK.shape))
+    np.testing.assert_allclose(array(by_flag), array(by_mask), atol=1e-6)

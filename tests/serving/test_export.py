@@ -69,7 +69,8 @@ def test_a_clean_process_scores_as_python_did(exported):
         answer = model.signatures["score"](
             source=tf.constant(json.loads(sys.argv[2])), target=tf.constant(json.loads(sys.argv[3]))
         )
-        print(json.dumps([answer["log_prob"].numpy().tolist(), answer["num_tokens"].numpy().tolist()]))
+        outputs = [answer["log_prob"], answer["num_tokens"]]
+        print(json.dumps([output.numpy().tolist() for output in outputs]))
     """
     log_probs, num_tokens = in_clean_process(
         exported, code, json.dumps(sources), json.dumps(targets)
