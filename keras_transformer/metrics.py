@@ -24,7 +24,8 @@ class _TokenMean(keras.metrics.Mean):
         if sample_weight is not None:
             weights = weights * ops.cast(sample_weight, "float32")
         values = self.token_values(ops.cast(y_true, "int32"), zero_masked(y_pred, mask))
-        return super().update_state(values, sample_weight=weights)
+        # One axis: Mean would average each row first, and rows of long batches would count less.
+        return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -49,6 +49,9 @@ def test_two_unequal_batches_equal_their_union(metric):
     # 5 tokens, then 3: a plain average of the two batches' values would weigh them alike.
     parts = measured(metric(), (labels[:1], logits[:1]), (labels[1:], logits[1:]))
     assert parts == pytest.approx(whole, rel=1e-5)
+    # Batches of other lengths, as buckets make them: a token of a long row counts no less.
+    short = measured(metric(), (labels[:1], logits[:1]), (labels[1:, :2], logits[1:, :2]))
+    assert short == pytest.approx(whole, rel=1e-5)
     alone = [measured(metric(), (labels[rows], logits[rows])) for rows in ([0], [1, 2])]
     assert np.mean(alone) != pytest.approx(whole, rel=1e-3)
 

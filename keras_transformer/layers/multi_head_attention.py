@@ -1,7 +1,5 @@
 """Multi-head attention: the scaled dot product as a function, and the layer that projects."""
 
-import math
-
 import keras
 from keras import ops
 
@@ -53,16 +51,6 @@ def mark_nonfinite(keys, values):
     flags = ops.where(ops.all(finite, axis=-1, keepdims=True), 0.0, float("nan"))
     flags = ops.cast(flags, keys.dtype)
     return keys + flags, ops.where(finite, values, ops.zeros_like(values))
-
-
-def glorot_uniform(fan_in, fan_out):
-    """Glorot's initializer for a matrix (fan_in, fan_out), whatever shape it is stored in.
-
-    Keras's own reads a kernel (d_model, heads, key_dim) as a convolution's, and starts queries,
-    keys and values several times too small.
-    """
-    limit = math.sqrt(6.0 / (fan_in + fan_out))
-    return keras.initializers.RandomUniform(-limit, limit)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -137,14 +125,13 @@ class MultiHeadAttention(keras.layers.Layer):
         """Builds the four projections and the dropout."""
         key_shape = value_shape if key_shape is None else key_shape
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
-        self.query_dense = self._heads_dense("query", query_shape[-1], self.key_dim)
-        self.key_dense = self._heads_dense("key", key_shape[-1], self.key_dim)
-        self.value_dense = self._heads_dense("value", value_shape[-1], self.value_dim)
+        self.query_dense = self._heads_dense("query", self.key_dim)
+        self.key_dense = self._heads_dense("key", self.key_dim)
+        self.value_dense = self._heads_dense("value", self.value_dim)
         self.output_dense = keras.layers.EinsumDense(
             "bqhd,hdo->bqo",
             output_shape=(None, output_dim),
             bias_axes="o" if self.use_bias else None,
-            kernel_initializer=glorot_uniform(self.num_heads * self.value_dim, output_dim),
             dtype=self.dtype_policy,
             name="attention_output",
         )
@@ -157,12 +144,11 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout_layer.build((query_shape[0], self.num_heads, query_shape[1], value_shape[1]))
         self.built = True
 
-    def _heads_dense(self, name, input_width, width):
+    def _heads_dense(self, name, width):
         return keras.layers.EinsumDense(
             "bld,dhe->blhe",
             output_shape=(None, self.num_heads, width),
             bias_axes="he" if self.use_bias else None,
-            kernel_initializer=glorot_uniform(input_width, self.num_heads * width),
             dtype=self.dtype_policy,
             name=name,
         )
