@@ -187,6 +187,12 @@ def zero_masked(values, mask):
     """
     if mask is None:
         return values
+    mask = boolean_mask("mask", mask)
+    if len(mask.shape) != 2:
+        raise ValueError(
+            "a padding mask must have shape (batch, length); a mask for pairs of positions is an "
+            f"`attention_mask`. Received: a mask of shape {tuple(mask.shape)}"
+        )
     for _ in range(len(values.shape) - len(mask.shape)):
         mask = ops.expand_dims(mask, -1)
     return ops.where(mask, values, ops.zeros_like(values))

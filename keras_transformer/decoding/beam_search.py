@@ -20,15 +20,15 @@ class BeamSearch:
     the tokens after `bos_id`, `eos_id` included
 
     At each step the live hypotheses are extended by every token and the `beam_size` likeliest
-    extensions survive. Those that end in `eos_id` are finished: their score is frozen, and the
-    best `beam_size` of them are kept. The search of a sentence stops when no live hypothesis
-    can reach the score of the worst one kept, whatever it goes on with, or at the maximum
-    length, where the live hypotheses count as they are. Which other sentences are in the batch
+    extensions survive. Those that end in `eos_id`, or reach the maximum length, are finished: their
+    score is frozen, and the best `beam_size` of them are kept. The search of a sentence stops
+    when no live hypothesis can reach the score of the worst one kept, whatever it goes on with. Which other sentences are in the batch
     changes nothing. A beam of 1 is greedy search; a beam as wide as the number of sequences
     finds the best of all.
 
     Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0)`. `step(tokens, index, state)` is given the last token of each row, (rows,), their
+    pad_id=0, length_limits=None)`; `length_limits`, (batch,), gives sentences limits of their own,
+    none above `max_length`. `step(tokens, index, state)` is given the last token of each row, (rows,), their
     position `index` (`bos_id` is at 0) and the state, and returns the next token's logits
     (rows, vocab) and the new state. The state is any nest of tensors whose first axis is rows;
     the given one has batch rows, in the loop there are batch * beam_size, the beams of a
@@ -67,11 +67,24 @@ class BeamSearch:
                 f"`length_penalty` must be at least 0. Received: length_penalty={length_penalty!r}"
             )
 
-    def __call__(self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id=0):
+    def __call__(
+        self,
+        step,
+        state,
+        *,
+        batch_size,
+        max_length,
+        bos_id,
+        eos_id,
+        pad_id=0,
+        length_limits=None,
+    ):
         """Runs the search."""
-        beam_size = self.beam_size
-        structure = state
-        longest = length_normaliser(max_length, self.length_penalty)
+        beam_size, structure = self.beam_size, state
+        limits = ops.broadcast_to(
+            max_length if length_limits is None else length_limits, (batch_size,)
+        )
+        longest = length_normaliser(limits, self.length_penalty)
 
         def unfinished(index, tokens, ids, log_probs, done_ids, done_scores, done_lengths, *_):
             best_live = ops.max(log_probs, axis=1)
@@ -81,50 +94,30 @@ class BeamSearch:
             )
             return ops.logical_and(index < max_length, ops.any(can_win))
 
-        def advance(index, tokens, ids, log_probs, done_ids, done_scores, done_lengths, *flat):
-            logits, state = step(tokens, index, keras.tree.pack_sequence_as(structure, flat))
-            vocab_size = logits.shape[-1]
-            totals = next_log_probs(logits, pad_id, bos_id)
-            totals = ops.reshape(log_probs, (-1, 1)) + totals
-            totals = ops.reshape(totals, (batch_size, beam_size * vocab_size))
-            log_probs, choices = ops.top_k(totals, beam_size)  # -> (batch, beam)
-            choices = ops.cast(choices, "int32")
-            log_probs = ops.maximum(log_probs, IMPOSSIBLE)
-
-            rows = source_rows(choices // vocab_size)
-            tokens = ops.reshape(choices % vocab_size, (-1,))
-            ids = ops.slice_update(ops.take(ids, rows, axis=0), (0, index), tokens[:, None])
+        def advance(index, tokens, ids, log_probs, *done_and_state):
+            done, flat_state = done_and_state[:3], done_and_state[3:]
+            logits, state = step(tokens, index, keras.tree.pack_sequence_as(structure, flat_state))
+            totals = ops.reshape(log_probs, (-1, 1)) + next_log_probs(logits, pad_id, bos_id)
+            log_probs, beams, tokens = best_extensions(totals, batch_size, beam_size)
+            first_rows = ops.arange(batch_size, dtype="int32")[:, None] * beam_size
+            rows = ops.reshape(first_rows + beams, (-1,))
             state = keras.tree.map_structure(lambda part: ops.take(part, rows, axis=0), state)
+            ids = ops.take(ids, rows, axis=0)
+            ids = ops.slice_update(ids, (0, index), ops.reshape(tokens, (-1, 1)))
 
-            ended = ops.logical_and(
-                ops.reshape(tokens, (batch_size, beam_size)) == eos_id, log_probs > IMPOSSIBLE / 2
-            )
             length = index + 1
+            ended = ops.logical_or(tokens == eos_id, length >= limits[:, None])
+            ended = ops.logical_and(ended, log_probs > IMPOSSIBLE / 2)
             scores = log_probs / length_normaliser(length, self.length_penalty)
-            scores = ops.where(ended, scores, IMPOSSIBLE)
-            done = keep_best(done_ids, done_scores, done_lengths, by_sentence(ids), scores, length)
-            log_probs = ops.where(ended, IMPOSSIBLE, log_probs)
-            return (length, tokens, ids, log_probs, *done, *keras.tree.flatten(state))
-
-        def source_rows(beams):
-            first = ops.arange(batch_size, dtype="int32")[:, None] * beam_size
-            return ops.reshape(first + beams, (-1,))
-
-        def by_sentence(ids):
-            return ops.reshape(ids, (batch_size, beam_size, max_length))
-
-        def keep_best(done_ids, done_scores, done_lengths, ids, scores, length):
-            all_scores = ops.concatenate([done_scores, scores], axis=1)  # -> (batch, 2 * beam)
-            lengths = ops.where(scores > IMPOSSIBLE / 2, length, 0)
-            all_lengths = ops.concatenate([done_lengths, lengths], axis=1)
-            all_ids = ops.concatenate([done_ids, ids], axis=1)
-            best_scores, best = ops.top_k(all_scores, beam_size)
-            best = ops.cast(best, "int32")
-            return (
-                ops.take_along_axis(all_ids, best[:, :, None], axis=1),
-                best_scores,
-                ops.take_along_axis(all_lengths, best, axis=1),
+            ended_hypotheses = (
+                ops.reshape(ids, (batch_size, beam_size, max_length)),
+                ops.where(ended, scores, IMPOSSIBLE),
+                ops.where(ended, length, 0),
             )
+            done = best_hypotheses(done, ended_hypotheses, beam_size)
+            log_probs = ops.where(ended, IMPOSSIBLE, log_probs)
+            tokens = ops.reshape(tokens, (-1,))
+            return (length, tokens, ids, log_probs, *done, *keras.tree.flatten(state))
 
         # Only the first beam of a sentence is live at first: they are all alike.
         only_first = ops.where(ops.arange(beam_size) == 0, 0.0, IMPOSSIBLE)
@@ -139,11 +132,7 @@ class BeamSearch:
             ops.zeros((batch_size, beam_size), "int32"),
             *keras.tree.flatten(state),
         )
-        index, _, ids, log_probs, *done = ops.while_loop(unfinished, advance, start)[:7]
-        # Hypotheses still live at the maximum length are compared as they are.
-        scores = ops.where(index >= max_length, log_probs / longest, IMPOSSIBLE)
-        scores = ops.where(log_probs > IMPOSSIBLE / 2, scores, IMPOSSIBLE)
-        ids, scores, lengths = keep_best(*done, by_sentence(ids), scores, index)
+        _, _, _, _, ids, scores, lengths, *_ = ops.while_loop(unfinished, advance, start)
         ids = ops.where(ops.arange(max_length) < lengths[:, :, None], ids, pad_id)
         return DecodeResult(ids, scores, lengths)
 
@@ -155,3 +144,24 @@ class BeamSearch:
     def from_config(cls, config):
         """Rebuilds the search from `get_config`."""
         return cls(**config)
+
+
+def best_extensions(totals, batch_size, beam_size):
+    """The best continuations of each sentence: their log-probabilities, beams and tokens.
+
+    `totals` is (batch * beam, vocab); each of the three is (batch, beam).
+    """
+    vocab_size = totals.shape[-1]
+    totals = ops.reshape(totals, (batch_size, beam_size * vocab_size))
+    log_probs, choices = ops.top_k(totals, beam_size)
+    choices = ops.cast(choices, "int32")
+    return ops.maximum(log_probs, IMPOSSIBLE), choices // vocab_size, choices % vocab_size
+
+
+def best_hypotheses(kept, new, beam_size):
+    """The best of two sets of (ids, scores, lengths), each with a second axis of hypotheses."""
+    ids, scores, lengths = (ops.concatenate(pair, axis=1) for pair in zip(kept, new, strict=True))
+    scores, best = ops.top_k(scores, beam_size)
+    best = ops.cast(best, "int32")
+    ids = ops.take_along_axis(ids, best[:, :, None], axis=1)
+    return ids, scores, ops.take_along_axis(lengths, best, axis=1)

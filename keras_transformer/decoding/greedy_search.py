@@ -13,8 +13,8 @@ class GreedySearch:
     `token_t = argmax(log p(token | token_1 ... token_{t-1}))`, `score = sum(log p(token_t))`
 
     Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0)`, where `step(tokens, index, state)` returns the next token's logits and the new
-    state; see `BeamSearch`.
+    pad_id=0, length_limits=None)`, where `step(tokens, index, state)` returns the next token's
+    logits and the new state; see `BeamSearch`.
 
     Returns:
         A `DecodeResult` with one hypothesis for each sentence.
@@ -29,9 +29,21 @@ class GreedySearch:
     [[[2, 3, 0, 0]]]
     """
 
-    def __call__(self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id=0):
+    def __call__(
+        self,
+        step,
+        state,
+        *,
+        batch_size,
+        max_length,
+        bos_id,
+        eos_id,
+        pad_id=0,
+        length_limits=None,
+    ):
         """Runs the search."""
         structure = state
+        limits = max_length if length_limits is None else length_limits
 
         def unfinished(index, tokens, ids, scores, lengths, finished, *flat_state):
             return ops.logical_and(index < max_length, ops.logical_not(ops.all(finished)))
@@ -45,7 +57,8 @@ class GreedySearch:
             tokens = ops.where(finished, pad_id, tokens)
             scores = ops.where(finished, scores, scores + gained)
             lengths = lengths + ops.cast(ops.logical_not(finished), "int32")
-            finished = ops.logical_or(finished, tokens == eos_id)
+            ended = ops.logical_or(tokens == eos_id, lengths >= limits)
+            finished = ops.logical_or(finished, ended)
             ids = ops.slice_update(ids, (0, index), tokens[:, None])
             return (index + 1, tokens, ids, scores, lengths, finished, *keras.tree.flatten(state))
 

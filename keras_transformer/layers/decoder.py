@@ -3,9 +3,9 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.attach_mask import AttachMask
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
-from keras_transformer.layers.encoder_layer import block_config
+from keras_transformer.layers.encoder_layer import block_arguments, block_config
 from keras_transformer.layers.residual import NORM_EPSILON
 from keras_transformer.masking import combine_masks
 
@@ -70,7 +70,7 @@ class Decoder(keras.layers.Layer):
         """Builds the layers."""
         dtype = self.dtype_policy
         self.layers = [
-            DecoderLayer(**block_config(self), dtype=dtype, name=f"layer_{index}")
+            DecoderLayer(**block_arguments(self), dtype=dtype, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.attach_mask import AttachMask
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.encoder_layer import block_config, head_width
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention

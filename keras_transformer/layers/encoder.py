@@ -3,8 +3,12 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.attach_mask import AttachMask
-from keras_transformer.layers.encoder_layer import EncoderLayer, block_config
+from keras_transformer.layers.implicit_masks import AttachMask
+from keras_transformer.layers.encoder_layer import (
+    EncoderLayer,
+    block_arguments,
+    block_config,
+)
 from keras_transformer.layers.residual import NORM_EPSILON
 from keras_transformer.masking import combine_masks
 
@@ -63,7 +67,7 @@ class Encoder(keras.layers.Layer):
         """Builds the layers."""
         dtype = self.dtype_policy
         self.layers = [
-            EncoderLayer(**block_config(self), dtype=dtype, name=f"layer_{index}")
+            EncoderLayer(**block_arguments(self), dtype=dtype, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.attach_mask import AttachMask
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
@@ -123,12 +123,20 @@ def head_width(d_model, num_heads):
     return d_model // num_heads
 
 
-def block_config(layer):
+def block_arguments(layer):
     """The constructor's arguments that encoder and decoder layers and stacks share."""
     return {
         "num_heads": layer.num_heads,
         "d_ff": layer.d_ff,
         "dropout": layer.dropout,
         "norm_first": layer.norm_first,
+        "activation": layer.activation,
+    }
+
+
+def block_config(layer):
+    """The same arguments as `get_config` saves them."""
+    return {
+        **block_arguments(layer),
         "activation": keras.activations.serialize(layer.activation),
     }

@@ -4,14 +4,14 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.attach_mask import AttachMask
+from keras_transformer.layers.implicit_masks import AttachMask, ReadMask
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, zero_masked
 
 # Finite, so that a row without any allowed key has a softmax without NaN before it is zeroed.
 MASKED_SCORE = -1e30
 
 
-def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
+def scaled_dot_product_attention(query, key, value, mask=None, dropout=None, finite=None):
     """softmax(query key^T / sqrt(key_dim)) value for each head, softmax in float32.
 
     Args:
@@ -19,6 +19,8 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         value: (batch, key, heads, value_dim).
         mask: boolean, broadcastable to (batch, heads, query, key), or None.
         dropout: a function applied to the weights, or None.
+        finite: (batch, key) boolean, False where key or value held NaN or inf and was zeroed:
+            a query that may attend there gets NaN, others are untouched. Needs a mask.
 
     Returns:
         The context (batch, query, heads, value_dim), exactly 0 for a query without any allowed
@@ -27,7 +29,11 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
     query = query * (query.shape[-1] ** -0.5)
     scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
     if mask is not None:
-        scores = ops.where(mask, scores, MASKED_SCORE)
+        kept, fill = mask, MASKED_SCORE
+        if finite is not None:
+            kept = ops.logical_and(mask, finite[:, None, None, :])
+            fill = ops.where(ops.logical_xor(mask, kept), float("nan"), MASKED_SCORE)
+        scores = ops.where(kept, scores, fill)
     # `ops.softmax` warns about a single key, which a sentence of one token has by right.
     single = scores.shape[-1] == 1
     weights = ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
@@ -38,19 +44,6 @@ def scaled_dot_product_attention(query, key, value, mask=None, dropout=None):
         weights = ops.where(attends, weights, 0.0)
         context = ops.where(ops.transpose(attends, (0, 2, 1, 3)), context, 0)
     return context, weights
-
-
-def mark_nonfinite(keys, values):
-    """Moves NaN and inf of `values` into `keys`, where masking can select them away.
-
-    A masked key has weight 0, and 0 times NaN is NaN; a masked score is replaced by a select.
-    So a non-finite value becomes 0 and its key NaN: queries that may attend to it get NaN,
-    the others are untouched. Finite tensors come back unchanged.
-    """
-    finite = ops.isfinite(values)
-    flags = ops.where(ops.all(finite, axis=-1, keepdims=True), 0.0, float("nan"))
-    flags = ops.cast(flags, keys.dtype)
-    return keys + flags, ops.where(finite, values, ops.zeros_like(values))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -136,6 +129,7 @@ class MultiHeadAttention(keras.layers.Layer):
             name="attention_output",
         )
         self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.read_mask = ReadMask(dtype=self.dtype_policy, name="read_mask")
         self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
         self.query_dense.build(query_shape)
         self.key_dense.build(key_shape)
@@ -173,22 +167,24 @@ class MultiHeadAttention(keras.layers.Layer):
         if use_causal_mask:
             causal = causal_mask(ops.shape(query)[1], ops.shape(value)[1])[:, None]
             attention_mask = combine_masks(attention_mask, causal)
-        memory_mask = combine_masks(value_mask, key_mask)
-        keys, values = self.project_key_value(
-            zero_masked(value, memory_mask), zero_masked(key, memory_mask)
+        query_mask = combine_masks(query_mask, *self.read_mask(query))
+        memory_mask = combine_masks(
+            value_mask, key_mask, *self.read_mask(value), *self.read_mask(key)
         )
+        query = zero_masked(query, query_mask)
+        value, key = zero_masked(value, memory_mask), zero_masked(key, memory_mask)
+        finite = None
         if attention_mask is not None:
-            keys, values = mark_nonfinite(keys, values)
+            # A key may be masked for some queries only, and 0 times NaN is NaN.
+            finite = ops.logical_and(all_finite(value), all_finite(key))
+            value, key = zero_masked(value, finite), zero_masked(key, finite)
         mask = combine_masks(
             attention_mask,
             None if memory_mask is None else memory_mask[:, None, None, :],
-            None
-            if query_mask is None
-            else boolean_mask("query_mask", query_mask)[:, None, :, None],
+            None if query_mask is None else query_mask[:, None, :, None],
         )
-        output, weights = self.attend(
-            zero_masked(query, query_mask), keys, values, mask, training=training
-        )
+        keys, values = self.project_key_value(value, key)
+        output, weights = self.attend(query, keys, values, mask, finite, training=training)
         output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
 
@@ -196,16 +192,17 @@ class MultiHeadAttention(keras.layers.Layer):
         """Returns keys (batch, key, heads, key_dim) and values (batch, key, heads, value_dim)."""
         return self.key_dense(value if key is None else key), self.value_dense(value)
 
-    def attend(self, query, keys, values, mask=None, training=None):
+    def attend(self, query, keys, values, mask=None, finite=None, training=None):
         """Attends from `query` (batch, query, width) to projected keys and values.
 
-        `mask` broadcasts to (batch, heads, query, key). Returns output and weights.
+        `mask` broadcasts to (batch, heads, query, key); `finite` is as in
+        `scaled_dot_product_attention`. Returns output and weights.
         """
         dropout = None
         if self.dropout:
             dropout = lambda weights: self.dropout_layer(weights, training=training)  # noqa: E731
         context, weights = scaled_dot_product_attention(
-            self.query_dense(query), keys, values, mask, dropout
+            self.query_dense(query), keys, values, mask, dropout, finite
         )
         output = self.output_dense(context)
         if mask is not None and self.use_bias:
@@ -242,6 +239,11 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
         }
         return {**super().get_config(), **own}
+
+
+def all_finite(values):
+    """True at positions (batch, length) where `values` (batch, length, width) are all finite."""
+    return ops.all(ops.isfinite(values), axis=-1)
 
 
 def per_head(attention_mask):

@@ -91,7 +91,18 @@ class Transformer(keras.Model):
         self.pad_id = arguments.token_id("pad_id", pad_id)
         self.bos_id = arguments.token_id("bos_id", bos_id)
         self.eos_id = arguments.token_id("eos_id", eos_id)
+        self._check_special_ids()
         self._create_layers()
+
+    def _check_special_ids(self):
+        special_ids = (self.pad_id, self.bos_id, self.eos_id)
+        vocab_size = self.vocab_size or min(self.source_vocab_size, self.target_vocab_size)
+        if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
+            raise ValueError(
+                "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. Received: "
+                f"pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id} and a "
+                f"vocabulary of {vocab_size}"
+            )
 
     def _create_layers(self):
         dtype = self.dtype_policy
@@ -182,8 +193,8 @@ class Transformer(keras.Model):
         Args:
             source_ids: integers (batch, source), `eos_id` and padding included.
             search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
-            max_length: largest number of output tokens, `eos_id` included; when None, the
-                source's length plus 50, as in the paper.
+            max_length: largest number of output tokens, `eos_id` included; when None, 50 more
+                than the source has, padding not counted, as in the paper.
 
         Returns:
             A `DecodeResult`: ids (batch, hypotheses, length), scores and lengths
@@ -195,8 +206,11 @@ class Transformer(keras.Model):
         search = BeamSearch() if search is None else search
         source_ids = integer_ids("source_ids", source_ids)
         batch_size, source_length = ops.shape(source_ids)
+        length_limits = None
         if max_length is None:
             max_length = source_length + EXTRA_LENGTH
+            is_token = padding_mask(source_ids, self.pad_id)
+            length_limits = ops.sum(ops.cast(is_token, "int32"), axis=1) + EXTRA_LENGTH
         else:
             max_length = arguments.positive_integer("max_length", max_length)
         memory = self.encode(source_ids, training=False)
@@ -209,6 +223,7 @@ class Transformer(keras.Model):
             bos_id=self.bos_id,
             eos_id=self.eos_id,
             pad_id=self.pad_id,
+            length_limits=length_limits,
         )
 
     def _decoding_step(self, source_ids, memory, max_length):

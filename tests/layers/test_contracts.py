@@ -143,8 +143,7 @@ def test_the_tensors_of_the_caller_keep_their_masks(name):
     assert not has_mask(memory)
 
 
-# MultiHeadAttention has Keras's own rule: `query_mask` given takes the place of the one carried.
-@pytest.mark.parametrize("name", [name for name in MIXING if "MultiHead" not in name])
+@pytest.mark.parametrize("name", MIXING)
 def test_a_given_mask_and_a_carried_one_are_combined(name):
     hidden, mask, memory, memory_mask = map(ops.convert_to_tensor, inputs_of())
     layer = randomise(blocks.built(name))

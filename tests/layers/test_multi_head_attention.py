@@ -248,12 +248,22 @@ def test_nan_in_the_future_does_not_reach_the_past(bad):
     output = array(layer(QUERY, spoilt, **call))
     np.testing.assert_allclose(output[:, :5], expected[:, :5], atol=1e-6)
 
-    def loss(memory):
-        return ops.sum(ops.square(layer(ops.convert_to_tensor(QUERY), memory, **call))[:, :5])
 
-    (gradient,), by_weight = gradients(loss, [QUERY], layer)
-    assert (gradient[:, 5:] == 0).all()
+def test_nan_at_a_key_that_no_query_may_attend_to_reaches_no_gradient():
+    layer = built()
+    spoilt, masked = MEMORY.copy(), ATTENTION_MASK.copy()
+    spoilt[:, 3], masked[:, :, 3] = np.nan, False
+
+    def loss(memory):
+        output = layer(ops.convert_to_tensor(QUERY), memory, attention_mask=masked)
+        return ops.sum(ops.square(output))
+
+    (gradient,), by_weight = gradients(loss, [spoilt], layer)
+    assert (gradient[:, 3] == 0).all()
     assert all(np.isfinite(g).all() for g in [gradient, *by_weight])
+    (clean,), clean_by_weight = gradients(loss, [MEMORY], layer)
+    for found, expected in zip([gradient, *by_weight], [clean, *clean_by_weight], strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_mask_for_each_head():
@@ -368,11 +378,3 @@ def test_projections_start_with_the_variance_of_the_whole_matrix():
     assert kernels.keys() == expected.keys()
     for name, fans in expected.items():
         np.testing.assert_allclose(array(kernels[name]).std(), np.sqrt(2 / sum(fans)), rtol=0.03)
-
-
-def test_a_causal_mask_on_more_keys_than_queries_starts_at_the_first_of_both():
-    layer = built()
-    causal = np.arange(TARGET)[:, None] >= np.arange(SOURCE)[None, :]
-    by_flag = layer(QUERY, MEMORY, use_causal_mask=True)
-    by_mask = layer(QUERY, MEMORY, attention_mask=np.broadcast_to(causal, ATTENTION_MASK.shape))
-    np.testing.assert_allclose(array(by_flag), array(by_mask), atol=1e-6)
