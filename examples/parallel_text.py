@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import zlib
 from pathlib import Path
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -19,7 +20,7 @@ def read_lines(path):
         data = path.read_bytes()
         if data.startswith(GZIP_MAGIC):
             data = gzip.decompress(data)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({error}). Make the file anew.") from error
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:

@@ -27,7 +27,7 @@ TensorFlow Serving takes the directory {name}/export as the model's base path.
 model.keras         the model with the best validation loss; keras.saving.load_model opens it
 source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it
 target.tokenizer    the target's, when source and target do not share one
-history.csv         loss, perplexity, accuracy, learning rate and seconds of each epoch
+history.csv         loss, perplexity, learning rate and seconds of each epoch
 learning_curve.png  the history as a picture
 attention.png       what each head of the last decoder layer looks at, for one sentence
 translations.txt    the translations of the test set, line by line
@@ -52,7 +52,12 @@ class RunDirectory:
             differing = sorted(
                 key for key in {*found, *settings} if found.get(key) != settings.get(key)
             )
-            if differing:
+            if differing and self.checkpoint()[0] is None:
+                # Nothing was trained with the old settings: what was made for them can go.
+                for tokenizer in self.path.glob("*.tokenizer"):
+                    tokenizer.unlink()
+                self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
+            elif differing:
                 listed = ", ".join(
                     f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
                     for key in differing
@@ -61,13 +66,17 @@ class RunDirectory:
                     f"{self.path} holds another run: {listed}. Give another --output, or the "
                     "same settings to go on with that run."
                 )
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.exists() and not self._is_free():
             raise ValueError(
                 f"{self.path} exists and is no run of this program. Give another --output."
             )
         else:
             self.path.mkdir(parents=True, exist_ok=True)
             self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
+
+    def _is_free(self):
+        """Whether the path is a directory with nothing in it but what a crash left half written."""
+        return self.path.is_dir() and all(f.name.startswith(".") for f in self.path.iterdir())
 
     def write(self, name, text):
         """Writes a text file atomically."""

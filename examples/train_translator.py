@@ -8,14 +8,14 @@ few minutes. With --source and --target it learns from any two line-aligned text
 Stopped with Ctrl-C or by a crash, the same command goes on from the last finished epoch.
 """
 
-import argparse
+import importlib.util
 import math
 import os
 import sys
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 
 import keras
 import numpy as np
@@ -24,7 +24,6 @@ from date_pairs import make_pairs, split_pairs
 from keras_transformer import (
     BeamSearch,
     GreedySearch,
-    MaskedAccuracy,
     MaskedCrossentropy,
     Perplexity,
     Transformer,
@@ -35,31 +34,20 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
 from run_directory import RunDirectory
+from train_options import SIZES, parse_arguments
 
-# "peak" is the learning rate at the end of the warm-up; None is the paper's own.
-SIZES = {
-    # For the dates.
-    "mini": dict(layers=2, d_model=128, heads=4, d_ff=256, dropout=0.1, peak=0.004, warmup=400),
-    # Wu et al. 2021, "Good for Misconceived Reasons", for corpora like Multi30K.
-    "tiny": dict(layers=4, d_model=128, heads=4, d_ff=256, dropout=0.3, peak=0.004, warmup=1000),
-    "small": dict(layers=6, d_model=512, heads=4, d_ff=1024, dropout=0.3, peak=0.001, warmup=4000),
-    # Vaswani et al. 2017, table 3.
-    "base": dict(layers=6, d_model=512, heads=8, d_ff=2048, dropout=0.1, peak=None, warmup=4000),
-    "big": dict(layers=6, d_model=1024, heads=16, d_ff=4096, dropout=0.3, peak=None, warmup=4000),
-}
 NUM_DATE_PAIRS = 30_000
 NUM_SAMPLES = 3
 
 
 def main():
     """Runs the program; returns its exit status."""
-    args = parse_arguments()
+    args = parse_arguments(__doc__)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a sample must not stop a training
     started = time.perf_counter()
     try:
         run(args)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print(
             f"\nInterrupted. What was finished is in {args.output}; run the same command to go on.",
@@ -74,20 +62,29 @@ def main():
 def run(args):
     """Goes through the stages, leaving out those that an earlier run has finished."""
     keras.utils.set_random_seed(args.seed)
-    say("Reading the texts ...")
-    train, validation, test = read_corpus(args)
-    say(f"  {len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test")
     directory = RunDirectory(args.output)
-    directory.open(run_settings(args, train))
-    source_tokenizer, target_tokenizer = tokenizers(directory, args, train)
-    train_model(directory, args, train, validation, source_tokenizer, target_tokenizer)
+    try:
+        check_installed("matplotlib", *([] if args.source is None else ["sacrebleu"]))
+        search = BeamSearch(args.beam_size, args.length_penalty)
+        say("Reading the texts ...")
+        train, validation, test = read_corpus(args)
+        counts = f"{len(train):,} pairs to train, {len(validation):,} to validate"
+        say(f"  {counts}, {len(test):,} to test")
+        directory.open(run_settings(args, train))
+        source_tokenizer, target_tokenizer = tokenizers(directory, args, train)
+        datasets = make_datasets(
+            directory, args, train, validation, source_tokenizer, target_tokenizer
+        )
+    except (ImportError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    train_model(directory, args, *datasets, validation, source_tokenizer, target_tokenizer)
 
     model = directory.load_model()
     translator = Translator(
         model,
         source_tokenizer,
         target_tokenizer,
-        search=BeamSearch(args.beam_size, args.length_penalty),
+        search=search,
         max_source_length=args.max_length,
     )
     say(f"Translating {len(test):,} test sentences, beam {args.beam_size} ...")
@@ -118,7 +115,10 @@ def read_corpus(args):
         train, test = hold_out(train, seed=args.seed)
         say("  no test files: held out some training pairs")
     if args.validation_source:
-        validation, _ = without_empty(read_pairs(args.validation_source, args.validation_target))
+        validation = read_pairs(args.validation_source, args.validation_target)
+        validation, num_empty = without_empty(validation)
+        if num_empty:
+            say(f"  {num_empty:,} validation pairs have an empty line and are left out")
     else:
         train, validation = hold_out(train, seed=args.seed + 1)
         say("  no validation files: held out some training pairs")
@@ -158,7 +158,33 @@ def tokenizers(directory, args, train):
     return learnt[0], learnt[-1]
 
 
-def train_model(directory, args, train, validation, source_tokenizer, target_tokenizer):
+def make_datasets(directory, args, train, validation, source_tokenizer, target_tokenizer):
+    """Returns the datasets to train and to validate on, from the first epoch still to do."""
+    # A shape costs a compilation, which a short run does not earn back.
+    max_shapes = 2 if args.size == "mini" else 6
+    options = dict(tokens_per_batch=args.tokens_per_batch, max_length=args.max_length)
+    return [
+        translation_dataset(
+            *zip(*pairs, strict=True), source_tokenizer, target_tokenizer, **options, **more
+        )
+        for pairs, more in [
+            (
+                train,
+                dict(
+                    shuffle=True,
+                    seed=args.seed,
+                    first_epoch=directory.checkpoint()[1],
+                    max_shapes=max_shapes,
+                ),
+            ),
+            (validation, dict(max_shapes=max_shapes // 2)),
+        ]
+    ]
+
+
+def train_model(
+    directory, args, train_data, validation_data, validation, source_tokenizer, target_tokenizer
+):
     """Trains up to `args.epochs` epochs or `args.minutes`, from the last checkpoint if any."""
     checkpoint, epochs_done = directory.checkpoint()
     history = directory.read_history(epochs_done)
@@ -166,22 +192,6 @@ def train_model(directory, args, train, validation, source_tokenizer, target_tok
     if epochs_done >= args.epochs or minutes_done >= args.minutes:
         say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
         return
-    options = dict(tokens_per_batch=args.tokens_per_batch, max_length=args.max_length)
-    tokenizer_pair = (source_tokenizer, target_tokenizer)
-    # A shape costs a compilation, which a short run does not earn back.
-    max_shapes = 2 if args.size == "mini" else 6
-    train_data = translation_dataset(
-        *zip(*train, strict=True),
-        *tokenizer_pair,
-        shuffle=True,
-        seed=args.seed,
-        first_epoch=epochs_done,
-        max_shapes=max_shapes,
-        **options,
-    )
-    validation_data = translation_dataset(
-        *zip(*validation, strict=True), *tokenizer_pair, max_shapes=max_shapes // 2, **options
-    )
     if checkpoint:
         say(f"Going on from epoch {epochs_done} in {checkpoint}")
         model = keras.saving.load_model(checkpoint)
@@ -193,7 +203,11 @@ def train_model(directory, args, train, validation, source_tokenizer, target_tok
         "shapes ..."
     )
     sampler = Translator(
-        model, *tokenizer_pair, search=GreedySearch(), max_source_length=args.max_length
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        search=GreedySearch(),
+        max_source_length=args.max_length,
     )
     model.fit(
         train_data,
@@ -223,6 +237,7 @@ def build_model(args, source_tokenizer, target_tokenizer):
         num_heads=size["heads"],
         d_ff=size["d_ff"],
         dropout=size["dropout"],
+        norm_first=size["pre_norm"],
         pad_id=source_tokenizer.pad_id,
         bos_id=source_tokenizer.bos_id,
         eos_id=source_tokenizer.eos_id,
@@ -235,7 +250,7 @@ def build_model(args, source_tokenizer, target_tokenizer):
     model.compile(
         optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
         loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
-        metrics=[MaskedAccuracy(), Perplexity()],
+        metrics=[Perplexity()],
         jit_compile=True,
     )
     return model
@@ -258,17 +273,17 @@ class KeepEpoch(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves, shows samples, and stops when the time is up."""
-        if not math.isfinite(logs["loss"]):
-            raise ValueError(
-                f"the loss of epoch {epoch + 1} is {logs['loss']}. The learning rate is too high "
-                "for this data, or the data is broken; the epochs before are kept."
+        if not math.isfinite(logs["loss"] + logs["val_loss"]):
+            sys.exit(
+                f"error: the loss of epoch {epoch + 1} is {logs['loss']}, on the validation set "
+                f"{logs['val_loss']}: the training has diverged. The epochs before are kept."
             )
-        best = min((row["val_loss"] for row in self.history), default=math.inf)
+        best = min((row["val_perplexity"] for row in self.history), default=math.inf)
         row = {"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}}
         row["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         row["seconds"] = time.perf_counter() - self.started
         self.history.append(row)
-        is_best = row["val_loss"] < best
+        is_best = row["val_perplexity"] < best
         self.directory.finish_epoch(self.model, epoch + 1, self.history, is_best)
         say(
             f"  epoch {epoch + 1}: validation loss {row['val_loss']:.3f}, perplexity "
@@ -319,6 +334,16 @@ def draw(directory, model, translator, source_tokenizer, target_tokenizer, sourc
     figure.savefig(directory.path / "attention.png", dpi=120)
 
 
+def check_installed(*names):
+    """Raises `ImportError` now for a module that would be missed after the training."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(
+                f"{name} is not installed. Install everything that the examples need with "
+                'pip install "keras-transformer-components[tensorflow,plots,eval]"'
+            )
+
+
 def flat(text):
     """A translation on one line."""
     return " ".join(text.split("\n"))
@@ -327,66 +352,6 @@ def flat(text):
 def say(line):
     """Prints a line at once."""
     print(line, flush=True)
-
-
-def parse_arguments():
-    """Returns the command line's arguments, checked against each other."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    files = parser.add_argument_group("texts (without them: dates, times and numbers from CLDR)")
-    for side in ("source", "target"):
-        files.add_argument(f"--{side}", metavar="FILE", help=f"training {side}, plain or gzip")
-    for part in ("validation", "test"):
-        for side in ("source", "target"):
-            files.add_argument(f"--{part}-{side}", metavar="FILE", help="held out when not given")
-    files.add_argument("--source-locale", default="en", help="of the dates (default: en)")
-    files.add_argument("--target-locale", default="fr", help="of the dates (default: fr)")
-    model = parser.add_argument_group("model and training")
-    model.add_argument("--size", choices=SIZES, help="default: tiny, mini for the dates")
-    model.add_argument("--vocab-size", type=int, help="default: 8000, 600 for the dates")
-    model.add_argument("--separate-vocabularies", action="store_true")
-    model.add_argument("--epochs", type=int, help="default: 40, 6 for the dates")
-    model.add_argument("--minutes", type=float, default=math.inf, help="stop training after these")
-    model.add_argument("--tokens-per-batch", type=int, help="default: 4096, 2048 for the dates")
-    model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
-    model.add_argument("--label-smoothing", type=float, default=0.1)
-    model.add_argument("--seed", type=int, default=1)
-    search = parser.add_argument_group("search and output")
-    search.add_argument("--beam-size", type=int, default=4)
-    search.add_argument("--length-penalty", type=float, default=0.6)
-    search.add_argument("--output", metavar="DIR", help="default: runs/NAME")
-    args = parser.parse_args()
-
-    for first, second in (
-        ("source", "target"),
-        ("validation_source", "validation_target"),
-        ("test_source", "test_target"),
-    ):
-        if (getattr(args, first) is None) != (getattr(args, second) is None):
-            names = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
-            parser.error(f"give both {names}, or neither")
-    dates = args.source is None
-    if dates and (args.validation_source or args.test_source):
-        parser.error("validation and test files need --source and --target")
-    args.size = args.size or ("mini" if dates else "tiny")
-    args.vocab_size = args.vocab_size or (600 if dates else 8000)
-    args.epochs = args.epochs or (6 if dates else 40)
-    args.tokens_per_batch = args.tokens_per_batch or (2048 if dates else 4096)
-    for name in ("vocab_size", "epochs", "tokens_per_batch", "max_length", "beam_size"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    if args.output is None:
-        name = (
-            f"dates-{args.source_locale}-{args.target_locale}"
-            if dates
-            else (
-                f"{Path(args.source).stem}-{Path(args.source).suffix[1:]}-"
-                f"{Path(args.target).suffix[1:]}-{args.size}"
-            )
-        )
-        args.output = str(Path("runs") / name)
-    return args
 
 
 if __name__ == "__main__":

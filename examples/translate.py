@@ -26,6 +26,7 @@ def main():
         stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
     except OSError as error:
         return fail(f"{args.file}: {error.strerror}")
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says: so is the input
     model = tf.saved_model.load(args.directory)
     try:
         with stream:
@@ -78,9 +79,11 @@ def answers(model, lines, n_best):
 
 
 def batches(stream, size):
-    """Lists of at most `size` lines; a terminal or a pipe is answered line by line if slow."""
+    """Lists of at most `size` lines; a person at a terminal is answered line by line."""
     lines = []
-    for line in stream:
+    for number, line in enumerate(stream):
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
         lines.append(line.rstrip(b"\r\n"))
         if len(lines) == size or stream.isatty():
             yield lines

@@ -22,6 +22,9 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         warmup_steps: number of updates until the peak.
         scale: factor on the whole curve.
 
+    Returns:
+        Called with the number of updates done, the float32 learning rate of the next one.
+
     Raises:
         ValueError: when `d_model` or `warmup_steps` is not a positive integer or `scale` is not
             a positive number.

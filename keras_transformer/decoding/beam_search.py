@@ -20,19 +20,19 @@ class BeamSearch:
     the tokens after `bos_id`, `eos_id` included
 
     At each step the live hypotheses are extended by every token and the `beam_size` likeliest
-    extensions survive. Those that end in `eos_id`, or reach the maximum length, are finished: their
-    score is frozen, and the best `beam_size` of them are kept. The search of a sentence stops
-    when no live hypothesis can reach the score of the worst one kept, whatever it goes on with. Which other sentences are in the batch
-    changes nothing. A beam of 1 is greedy search; a beam as wide as the number of sequences
-    finds the best of all.
+    extensions survive. Those that end in `eos_id`, or reach the maximum length, are finished:
+    their score is frozen, and the best `beam_size` of them are kept. The search of a sentence
+    stops when no live hypothesis can reach the score of the worst one kept, whatever it goes on
+    with. Which other sentences are in the batch changes nothing. A beam of 1 is greedy search; a
+    beam as wide as the number of sequences finds the best of all.
 
     Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0, length_limits=None)`; `length_limits`, (batch,), gives sentences limits of their own,
-    none above `max_length`. `step(tokens, index, state)` is given the last token of each row, (rows,), their
-    position `index` (`bos_id` is at 0) and the state, and returns the next token's logits
-    (rows, vocab) and the new state. The state is any nest of tensors whose first axis is rows;
-    the given one has batch rows, in the loop there are batch * beam_size, the beams of a
-    sentence adjacent. What is the same for all beams need not be in the state.
+    pad_id=0, length_limits=None)`. `step(tokens, index, state)` is given the last token of each
+    row, (rows,), their position `index` (`bos_id` is at 0) and the state, and returns the next
+    token's logits (rows, vocab) and the new state. The state is any nest of tensors whose first
+    axis is rows; the given one has batch rows, in the loop there are batch * beam_size, the beams
+    of a sentence adjacent. What is the same for all beams need not be in the state.
+    `length_limits`, (batch,), gives sentences limits of their own, none above `max_length`.
 
     Args:
         beam_size: number of live hypotheses, and of hypotheses returned.

@@ -3,9 +3,9 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
 from keras_transformer.layers.encoder_layer import block_arguments, block_config
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.residual import NORM_EPSILON
 from keras_transformer.masking import combine_masks
 

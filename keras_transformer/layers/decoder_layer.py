@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.encoder_layer import block_config, head_width
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.masking import combine_masks, zero_masked

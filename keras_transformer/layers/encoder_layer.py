@@ -3,8 +3,8 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual
 from keras_transformer.masking import combine_masks, zero_masked

@@ -99,9 +99,9 @@ class Transformer(keras.Model):
         vocab_size = self.vocab_size or min(self.source_vocab_size, self.target_vocab_size)
         if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
             raise ValueError(
-                "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. Received: "
-                f"pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id} and a "
-                f"vocabulary of {vocab_size}"
+                "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
+                f"Received: pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id} and "
+                f"a vocabulary of {vocab_size}"
             )
 
     def _create_layers(self):

@@ -1,5 +1,14 @@
 """Strings in, strings out: the translator in Python and as a SavedModel. Needs TensorFlow."""
 
+import keras
+
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "keras_transformer.serving needs Keras on TensorFlow: set the environment variable "
+        "KERAS_BACKEND=tensorflow before Python starts. A model saved on another backend loads "
+        f"there. Received: the backend {keras.backend.backend()}"
+    )
+
 from keras_transformer.serving.export import export, load
 from keras_transformer.serving.translator import Translator
 

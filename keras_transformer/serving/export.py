@@ -25,6 +25,9 @@ def export(translator, path):
         translator: a `Translator`.
         path: the directory to make, for TensorFlow Serving a number in the model's directory.
 
+    Returns:
+        None.
+
     Raises:
         ValueError: when `path` exists.
 

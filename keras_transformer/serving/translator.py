@@ -9,6 +9,7 @@ from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.serving.export import export
 from keras_transformer.serving.translation_graph import SMALLEST_LENGTH, TranslationGraph
+from keras_transformer.text.strings import string_tensor
 
 # Texts handed to the graph at a time; it batches them by length itself.
 TEXTS_PER_CALL = 512
@@ -109,8 +110,8 @@ class Translator:
                 f"Received: {len(source_texts)} and {len(target_texts)}"
             )
         answer = self.graph.score(
-            tf.constant(source_texts, tf.string, [len(source_texts)]),
-            tf.constant(target_texts, tf.string, [len(target_texts)]),
+            string_tensor(source_texts),
+            string_tensor(target_texts),
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         pairs = zip(answer["log_prob"].numpy(), answer["num_tokens"].numpy(), strict=True)
@@ -127,7 +128,7 @@ class Translator:
         answers, num_truncated = [], 0
         for start in range(0, len(texts), TEXTS_PER_CALL):
             part = texts[start : start + TEXTS_PER_CALL]
-            answer = function(tf.constant(part, tf.string))
+            answer = function(string_tensor(part))
             answers.append({name: value.numpy() for name, value in answer.items()})
             num_truncated += int(answers[-1]["truncated"].sum())
             if bar:

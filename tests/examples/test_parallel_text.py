@@ -34,8 +34,12 @@ def test_invalid_utf8_is_named_with_its_line_and_a_way_out(tmp_path):
         read_lines(path)
 
 
-def test_a_broken_archive_is_named(tmp_path):
-    path = write(tmp_path / "broken.gz", gzip.compress(b"text" * 100)[:-9])
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_broken_archive_is_named(tmp_path, damage):
+    data = bytearray(gzip.compress(b"text" * 100))
+    if damage == "changed":
+        data[12] ^= 0xFF
+    path = write(tmp_path / "broken.gz", bytes(data if damage == "changed" else data[:-9]))
     with pytest.raises(ValueError, match="broken.gz: cannot be read"):
         read_lines(path)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from train_options import parse_arguments
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = EXAMPLES / "train_translator.py"
 TRANSLATE = EXAMPLES / "translate.py"
@@ -48,6 +50,8 @@ def corpus(tmp_path_factory):
     sources = [" ".join(generator.choices(words, k=generator.randint(2, 6))) for _ in range(600)]
     targets = [" ".join(word[::-1] for word in source.split()) for source in sources]
     sources[5], targets[9] = "", " "
+    (directory / "test.en").write_text("".join(f"{line}\n" for line in [*sources[:40]]))
+    (directory / "test.xx").write_text("".join(f"{line}\n" for line in [*targets[:40]]))
     (directory / "text.en").write_text("".join(f"{line}\n" for line in sources))
     (directory / "text.xx").write_text("".join(f"{line}\n" for line in targets))
     return directory
@@ -55,6 +59,7 @@ def corpus(tmp_path_factory):
 
 def job(corpus, output, *more):
     files = ["--source", corpus / "text.en", "--target", corpus / "text.xx"]
+    files += ["--test-source", corpus / "test.en", "--test-target", corpus / "test.xx"]
     size = ["--size", "mini", "--vocab-size", 5000, "--tokens-per-batch", 1024]
     return [*files, *size, "--output", output, *more]
 
@@ -116,17 +121,16 @@ def test_it_says_what_it_left_out_and_ends_with_the_figures(trained):
 
 
 @pytest.mark.slow
-def test_the_export_translates_in_order_as_the_run_did(trained, corpus, tmp_path):
+def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     output = trained[0]
-    lines = (corpus / "text.en").read_text().splitlines()[:40]
-    file = tmp_path / "some.en"
-    file.write_text("\n".join(lines))
-    from_file = run(TRANSLATE, output / "export" / "1", file, "--batch-size", 7)
+    from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en", "--batch-size", 7)
     assert from_file.returncode == 0, from_file.stderr
     assert "40 lines translated" in from_file.stderr
+    assert from_file.stdout == (output / "translations.txt").read_text()
     translations = from_file.stdout.split("\n")[:-1]
     assert len(translations) == 40
     assert translations[5] == ""
+    assert len(set(translations)) > 20
 
     piped = run(TRANSLATE, output / "export" / "1", "--n-best", 2, "--scores", text="my cat\n\n")
     rows = [line.split("\t") for line in piped.stdout.splitlines()]
@@ -149,7 +153,7 @@ def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(tra
     assert more.returncode == 0, more.stderr
     assert "Going on from epoch 2" in more.stdout
     other = run(TRAIN, *job(corpus, output, "--epochs", 3, "--seed", 8))
-    assert other.returncode == 2
+    assert other.returncode == 1
     assert "holds another run: seed was 1 and is 8" in other.stderr
     assert json.loads((output / "settings.json").read_text())["seed"] == 1
 
@@ -179,11 +183,41 @@ def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
         assert expected in done.stderr.splitlines()[-1]
         return
     done = run(TRAIN, "--source", source, "--target", target, "--output", output)
-    assert done.returncode == 2
+    assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
     assert expected in errors[0]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("--epochs", 0, "--epochs must be at least 1"),
+        ("--vocab-size", 0, "--vocab-size must be at least 1"),
+        ("--max-length", 10, "--max-length must be at least 16"),
+        ("--minutes", 0, "--minutes must be above 0"),
+        ("--label-smoothing", 1, "--label-smoothing must be at least 0 and below 1"),
+        ("--length-penalty", -1, "--length-penalty must be at least 0"),
+        ("--seed", -1, "--seed must be at least 0"),
+    ],
+)
+def test_a_bad_number_is_refused_before_anything_is_done(option, value, rule, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["train_translator.py", f"{option}={value}"])
+    with pytest.raises(SystemExit) as stopped:
+        parse_arguments("")
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {rule}")
+
+
+@pytest.mark.slow
+def test_a_refused_vocabulary_can_be_given_anew_in_the_same_directory(corpus, tmp_path):
+    output = tmp_path / "run"
+    refused = run(TRAIN, *job(corpus, output), "--vocab-size", 5)
+    assert refused.returncode == 1
+    assert "error: `vocab_size` must be" in refused.stderr
+    again = run(TRAIN, *job(corpus, output), "--vocab-size", 60, "--epochs", 1)
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.slow

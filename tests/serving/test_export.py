@@ -6,12 +6,14 @@ import sys
 import textwrap
 import warnings
 
+import keras
 import numpy as np
 import pytest
 from trained import translator, words
 
-from keras_transformer import GreedySearch
+from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, export, load
+from keras_transformer.text import SentencePieceTokenizer
 
 HEADER = """
     import json, sys
@@ -135,6 +137,37 @@ def test_the_session_loader_restores_the_weights(exported):
         print(json.dumps([text.decode() for text in texts]))
     """
     assert in_clean_process(exported, code) == translator()(["abcd"])
+
+
+def test_the_graph_has_standard_operations_only(exported):
+    # tf.saved_model.load knows TensorFlow's own; what else there is must be TF Text's, by name.
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    graph = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs[0]
+    functions = [node for f in graph.graph_def.library.function for node in f.node_def]
+    used = {node.op for node in [*graph.graph_def.node, *functions]}
+    own = {f.signature.name for f in graph.graph_def.library.function}
+    assert not {op for op in used if "PyFunc" in op or op.startswith("Custom")}
+    code = """
+        from tensorflow.python.framework import op_def_registry
+        used = json.loads(sys.argv[2])
+        print(json.dumps([op for op in used if op_def_registry.get(op) is None]))
+    """
+    assert in_clean_process(exported, code, json.dumps(sorted(used - own))) == []
+
+
+@pytest.mark.slow
+def test_a_megabyte_of_one_letter_is_answered_and_said_to_be_cut(tmp_path):
+    keras.utils.set_random_seed(3)
+    tokenizer = SentencePieceTokenizer.train(["a man rides a horse"] * 9, 40)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    Translator(model, tokenizer, max_length=5, max_source_length=64).export(tmp_path / "1")
+    code = """
+        texts = [b"a" * 2**20, b"a horse"]
+        answer = model.signatures["serving_default"](text=tf.constant(texts))
+        print(json.dumps(answer["truncated"].numpy().tolist()))
+    """
+    assert in_clean_process(tmp_path / "1", code) == [True, False]
 
 
 def test_greedy_search_exports_one_hypothesis(tmp_path):

@@ -1,5 +1,6 @@
 """Translator: order, scores, sizes of batch, long and empty texts, and what it refuses."""
 
+import keras
 import numpy as np
 import pytest
 from trained import answer, translator, words
@@ -77,6 +78,27 @@ def test_the_shapes_it_compiles_are_few_and_known():
 def test_progress_is_shown_when_asked(capsys):
     translator()(["ab", "cd"], progress=True)
     assert "2/2" in capsys.readouterr().out
+
+
+def test_without_a_maximum_length_the_limit_is_a_sentences_own():
+    # An untrained model rarely ends, so its hypotheses run to their limits.
+    tokenizer = CharacterTokenizer.train(["abcdefg"])
+    keras.utils.set_random_seed(2)
+    never_ends = Translator(small_model(), tokenizer, max_source_length=32, max_batch_size=4)
+    texts = [
+        "ab",
+        "abcdefgabcdefgabcdefg",
+        "gfe",
+        "a",
+    ]  # short ones share a shape with the long one
+    together = never_ends.n_best(texts)
+    assert [[never_ends.n_best([text])[0][0][0]] for text in texts] == [[t[0][0]] for t in together]
+    lengths = [max(len(text) for text, _ in hypotheses) for hypotheses in together]
+    assert lengths == [len(text) + 1 + 50 for text in texts]
+
+
+def test_lone_surrogates_are_replaced_as_any_invalid_text():
+    assert translator()(["\ud800ab"]) == translator()(["\ufffdab"])
 
 
 @pytest.mark.parametrize("texts", ["abc", [b"abc"], [1], None])
