@@ -343,7 +343,9 @@ class Forced:
     def __init__(self, targets):
         self.targets = targets  # (batch, beam, length), starting with `bos`
 
-    def __call__(self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id):
+    def __call__(
+        self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id, length_limits=None
+    ):
         _, beams, length = self.targets.shape
         rows = self.targets.reshape(-1, length)
         state = keras.tree.map_structure(lambda part: ops.repeat(part, beams, axis=0), state)

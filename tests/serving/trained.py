@@ -41,7 +41,7 @@ def translator():
         seed=1,
         verbose=False,
     )
-    model.fit(data, epochs=6, shuffle=False, verbose=0)
+    model.fit(data, epochs=14, shuffle=False, verbose=0)
     return Translator(
         model,
         tokenizer,
