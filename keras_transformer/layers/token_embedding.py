@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.masking import dtype_name, integer_ids, padding_mask
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -29,7 +29,7 @@ class TokenEmbedding(keras.layers.Layer):
     Raises:
         ValueError: for a bad argument, or ids that are not integers.
 
-    Masking: the output's mask is True at real tokens.
+    Masking: the output's mask is True at real tokens; logits carry none.
 
     Reference: Vaswani et al. 2017, section 3.4; Press and Wolf 2016 (tied output weights).
 
@@ -63,18 +63,26 @@ class TokenEmbedding(keras.layers.Layer):
             self.embedding.build(input_shape)
         self.built = True
 
-    def call(self, ids):
-        """Returns the scaled vectors of `ids`."""
-        ids = integer_ids("ids", ids)
-        return self.embedding(ids) * self.d_model**0.5
+    def call(self, inputs, reverse=False):
+        """Returns the scaled vectors of ids, or with `reverse` the logits of hidden vectors."""
+        if reverse:
+            return self.embedding(inputs, reverse=True)
+        return self.embedding(integer_ids("ids", inputs)) * self.d_model**0.5
 
     def logits(self, hidden):
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
-        return self.embedding(hidden, reverse=True)
+        return self(hidden, reverse=True)
 
-    def compute_mask(self, ids, previous_mask=None):
-        """Returns True at real tokens."""
-        return padding_mask(ids, self.pad_id)
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns True at real tokens for ids, and None for hidden vectors."""
+        is_ids = "int" in dtype_name(inputs)
+        return padding_mask(inputs, self.pad_id) if is_ids else None
+
+    def compute_output_spec(self, inputs, reverse=False):
+        """Returns the symbolic vectors of ids, or float32 logits."""
+        if reverse:
+            return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
+        return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of `ids` with d_model appended."""

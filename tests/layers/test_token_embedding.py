@@ -85,3 +85,14 @@ def test_reloads_bit_for_bit(tmp_path):
     hidden = ops.convert_to_tensor(normal(2, 2, 7, D_MODEL))
     assert (array(layer.logits(hidden)) == array(loaded.layers[-1].logits(hidden))).all()
     assert loaded.count_params() == VOCAB * D_MODEL
+
+
+def test_tied_logits_stay_tied_in_a_saved_functional_model(tmp_path):
+    layer = built()
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, layer.logits(layer(ids)))
+    assert model.output.shape == (None, None, VOCAB)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.count_params() == VOCAB * D_MODEL
+    assert (array(model(IDS)) == array(loaded(IDS))).all()
