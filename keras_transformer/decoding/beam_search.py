@@ -56,7 +56,7 @@ class BeamSearch:
     >>> search = BeamSearch(beam_size=2, length_penalty=0.0)
     >>> result = search(step, (), batch_size=1, max_length=4, bos_id=1, eos_id=3)
     >>> ops.convert_to_numpy(result.ids).tolist()
-    [[[3, 0, 0, 0], [2, 3, 0, 0]]]
+    [[[2, 3, 0, 0], [3, 0, 0, 0]]]
     """
 
     def __init__(self, beam_size=4, length_penalty=0.6):

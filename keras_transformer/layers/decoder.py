@@ -43,7 +43,7 @@ class Decoder(keras.layers.Layer):
 
     >>> import numpy as np
     >>> decoder = Decoder(num_layers=2, num_heads=2, d_ff=32)
-    >>> decoder(np.zeros((1, 3, 8)), memory=np.zeros((1, 5, 8))).shape
+    >>> tuple(decoder(np.zeros((1, 3, 8)), memory=np.zeros((1, 5, 8))).shape)
     (1, 3, 8)
     """
 

@@ -48,7 +48,7 @@ class DecoderLayer(keras.layers.Layer):
 
     >>> import numpy as np
     >>> layer = DecoderLayer(num_heads=2, d_ff=32)
-    >>> layer(np.zeros((1, 3, 8)), memory=np.zeros((1, 5, 8))).shape
+    >>> tuple(layer(np.zeros((1, 3, 8)), memory=np.zeros((1, 5, 8))).shape)
     (1, 3, 8)
     """
 

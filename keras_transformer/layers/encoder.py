@@ -40,7 +40,7 @@ class Encoder(keras.layers.Layer):
     Example:
 
     >>> import numpy as np
-    >>> Encoder(num_layers=2, num_heads=2, d_ff=32)(np.zeros((1, 3, 8))).shape
+    >>> tuple(Encoder(num_layers=2, num_heads=2, d_ff=32)(np.zeros((1, 3, 8))).shape)
     (1, 3, 8)
     """
 

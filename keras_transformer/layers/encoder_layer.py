@@ -44,7 +44,7 @@ class EncoderLayer(keras.layers.Layer):
 
     >>> import numpy as np
     >>> layer = EncoderLayer(num_heads=2, d_ff=32)
-    >>> layer(np.zeros((1, 3, 8)), padding_mask=np.array([[True, True, False]])).shape
+    >>> tuple(layer(np.zeros((1, 3, 8)), padding_mask=np.array([[True, True, False]])).shape)
     (1, 3, 8)
     """
 

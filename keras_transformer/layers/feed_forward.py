@@ -32,7 +32,7 @@ class FeedForward(keras.layers.Layer):
     Example:
 
     >>> import numpy as np
-    >>> FeedForward(d_ff=32)(np.zeros((2, 3, 8))).shape
+    >>> tuple(FeedForward(d_ff=32)(np.zeros((2, 3, 8))).shape)
     (2, 3, 8)
     """
 

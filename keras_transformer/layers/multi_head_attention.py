@@ -87,7 +87,7 @@ class MultiHeadAttention(keras.layers.Layer):
     >>> query, memory = np.zeros((2, 3, 8)), np.zeros((2, 5, 8))
     >>> attention = MultiHeadAttention(num_heads=2, key_dim=4)
     >>> output, weights = attention(query, memory, return_attention_scores=True)
-    >>> output.shape, weights.shape
+    >>> tuple(output.shape), tuple(weights.shape)
     ((2, 3, 8), (2, 2, 3, 5))
     """
 

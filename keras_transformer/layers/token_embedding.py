@@ -37,7 +37,8 @@ class TokenEmbedding(keras.layers.Layer):
 
     >>> import numpy as np
     >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
-    >>> embedding(np.array([[3, 5, 0]])).shape, embedding.logits(np.zeros((1, 3, 8))).shape
+    >>> hidden = embedding(np.array([[3, 5, 0]]))
+    >>> tuple(hidden.shape), tuple(embedding.logits(hidden).shape)
     ((1, 3, 8), (1, 3, 11))
     """
 

@@ -53,9 +53,9 @@ class Transformer(keras.Model):
     >>> import numpy as np
     >>> model = Transformer(vocab_size=50, num_layers=1, d_model=16, num_heads=2, d_ff=32)
     >>> source_ids, target_ids = np.array([[7, 8, 3]]), np.array([[2, 9]])
-    >>> model((source_ids, target_ids)).shape
+    >>> tuple(model((source_ids, target_ids)).shape)
     (1, 2, 50)
-    >>> model.generate(source_ids, max_length=5).ids.shape  # (batch, hypotheses, length)
+    >>> tuple(model.generate(source_ids, max_length=5).ids.shape)  # (batch, hypotheses, length)
     (1, 4, 5)
     """
 
