@@ -10,6 +10,7 @@ from keras import ops
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.multi_head_attention import scaled_dot_product_attention
 from tests.backends import (
+    BACKEND,
     POLICIES,
     array,
     compiled,
@@ -140,7 +141,10 @@ OPTIONS = list(itertools.product([False, True], repeat=5))
 def test_equals_keras_multi_head_attention(masked, causal, with_scores, narrow, use_bias):
     arguments = {"value_dim": 2 if narrow else None, "use_bias": use_bias}
     ours = built(**arguments)
-    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, **arguments)
+    # On JAX Keras's fused path fails when values are narrower than keys; any dropout, also at
+    # inference, turns that path off.
+    dropout = 0.1 if narrow and BACKEND == "jax" else 0.0
+    theirs = keras.layers.MultiHeadAttention(HEADS, KEY_DIM, dropout=dropout, **arguments)
     memory = normal(5, BATCH, TARGET, D_MODEL)
     theirs.build((None, None, D_MODEL), (None, None, D_MODEL))
     theirs.set_weights(ours.get_weights())
