@@ -127,9 +127,9 @@ class RunDirectory:
             return []
         with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
             rows = [
-                {key: float(value) for key, value in row.items()} for row in csv.DictReader(file)
+                {name: float(value) for name, value in row.items()} for row in csv.DictReader(file)
             ]
-        return rows[:epochs]
+        return [{**row, "epoch": int(row["epoch"])} for row in rows[:epochs]]
 
     def write_readme(self, summary, sample):
         """Writes README.txt."""

@@ -140,10 +140,9 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     assert best.stdout == f"{rows[0][2]}\n"
 
     too_many = run(TRANSLATE, output / "export" / "1", "--n-best", 9, text="my cat\n")
-    assert (too_many.returncode, too_many.stderr) == (
-        2,
-        "error: --n-best must be at most 4, the beam of the model\n",
-    )
+    assert too_many.returncode == 2
+    expected = "error: --n-best must be at most 4, the beam of the model"
+    assert too_many.stderr.splitlines()[-1] == expected
 
 
 @pytest.mark.slow
