@@ -6,61 +6,19 @@ from pathlib import Path
 
 # "peak" is the learning rate at the end of the warm-up; None is the paper's own. At the rate of
 # "tiny" a post-norm encoder collapsed to one vector for all positions; a pre-norm one trains.
+# fmt: off
 SIZES = {
     # For the dates.
-    "mini": dict(
-        layers=2,
-        d_model=128,
-        heads=4,
-        d_ff=256,
-        dropout=0.1,
-        pre_norm=True,
-        peak=0.002,
-        warmup=300,
-    ),
+    "mini": dict(layers=2, d_model=128, heads=4, d_ff=256, dropout=0.1, pre_norm=True, peak=0.002, warmup=300),  # noqa: E501
     # The widths of Wu et al. 2021, "Good for Misconceived Reasons", for corpora like Multi30K.
-    "tiny": dict(
-        layers=4,
-        d_model=128,
-        heads=4,
-        d_ff=256,
-        dropout=0.3,
-        pre_norm=True,
-        peak=0.004,
-        warmup=1000,
-    ),
-    "small": dict(
-        layers=6,
-        d_model=512,
-        heads=4,
-        d_ff=1024,
-        dropout=0.3,
-        pre_norm=True,
-        peak=0.001,
-        warmup=4000,
-    ),
+    "tiny": dict(layers=4, d_model=128, heads=4, d_ff=256, dropout=0.3, pre_norm=True, peak=0.004, warmup=1000),  # noqa: E501
+    "small": dict(layers=6, d_model=512, heads=4, d_ff=1024, dropout=0.3, pre_norm=True, peak=0.001, warmup=4000),  # noqa: E501
     # Vaswani et al. 2017, table 3.
-    "base": dict(
-        layers=6,
-        d_model=512,
-        heads=8,
-        d_ff=2048,
-        dropout=0.1,
-        pre_norm=False,
-        peak=None,
-        warmup=4000,
-    ),
-    "big": dict(
-        layers=6,
-        d_model=1024,
-        heads=16,
-        d_ff=4096,
-        dropout=0.3,
-        pre_norm=False,
-        peak=None,
-        warmup=4000,
-    ),
+    "base": dict(layers=6, d_model=512, heads=8, d_ff=2048, dropout=0.1, pre_norm=False, peak=None, warmup=4000),  # noqa: E501
+    "big": dict(layers=6, d_model=1024, heads=16, d_ff=4096, dropout=0.3, pre_norm=False, peak=None, warmup=4000),  # noqa: E501
 }
+# fmt: on
+
 # Nothing is uncertain about a date in another language: smoothed labels only blur it.
 DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)

@@ -119,19 +119,7 @@ class BeamSearch:
             tokens = ops.reshape(tokens, (-1,))
             return (length, tokens, ids, log_probs, *done, *keras.tree.flatten(state))
 
-        # Only the first beam of a sentence is live at first: they are all alike.
-        only_first = ops.where(ops.arange(beam_size) == 0, 0.0, IMPOSSIBLE)
-        state = keras.tree.map_structure(lambda part: ops.repeat(part, beam_size, axis=0), state)
-        start = (
-            ops.convert_to_tensor(0, "int32"),
-            ops.full((batch_size * beam_size,), bos_id, "int32"),
-            ops.full((batch_size * beam_size, max_length), pad_id, "int32"),
-            ops.tile(only_first[None, :], (batch_size, 1)),
-            ops.full((batch_size, beam_size, max_length), pad_id, "int32"),
-            ops.full((batch_size, beam_size), IMPOSSIBLE, "float32"),
-            ops.zeros((batch_size, beam_size), "int32"),
-            *keras.tree.flatten(state),
-        )
+        start = first_variables(state, batch_size, beam_size, max_length, bos_id, pad_id)
         _, _, _, _, ids, scores, lengths, *_ = ops.while_loop(unfinished, advance, start)
         ids = ops.where(ops.arange(max_length) < lengths[:, :, None], ids, pad_id)
         return DecodeResult(ids, scores, lengths)
@@ -144,6 +132,23 @@ class BeamSearch:
     def from_config(cls, config):
         """Rebuilds the search from `get_config`."""
         return cls(**config)
+
+
+def first_variables(state, batch_size, beam_size, max_length, bos_id, pad_id):
+    """The loop's variables before the first step: nothing finished, one live beam a sentence."""
+    # The beams of a sentence are all alike at first, so only one of them is live.
+    only_first = ops.where(ops.arange(beam_size) == 0, 0.0, IMPOSSIBLE)
+    state = keras.tree.map_structure(lambda part: ops.repeat(part, beam_size, axis=0), state)
+    return (
+        ops.convert_to_tensor(0, "int32"),
+        ops.full((batch_size * beam_size,), bos_id, "int32"),
+        ops.full((batch_size * beam_size, max_length), pad_id, "int32"),
+        ops.tile(only_first[None, :], (batch_size, 1)),
+        ops.full((batch_size, beam_size, max_length), pad_id, "int32"),
+        ops.full((batch_size, beam_size), IMPOSSIBLE, "float32"),
+        ops.zeros((batch_size, beam_size), "int32"),
+        *keras.tree.flatten(state),
+    )
 
 
 def best_extensions(totals, batch_size, beam_size):
