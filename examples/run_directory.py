@@ -22,7 +22,11 @@ In Python:
     translator = tf.saved_model.load("{name}/export/1")
     translator.signatures["serving_default"](text=tf.constant(["{sample}"]))
 
-TensorFlow Serving takes the directory {name}/export as the model's base path.
+TensorFlow Serving takes the directory {name}/export as the model's base path:
+    tensorflow_model_server --rest_api_port=8501 --model_name=translator \
+        --model_base_path="$PWD/{name}/export" --xla_cpu_compilation_enabled=true
+The last flag is needed because XLA compiles the search. Where it cannot be given, train with
+--no-xla-export, or export again with Translator(..., jit_compile=False).
 
 model.keras         the model with the best validation loss; keras.saving.load_model opens it
 source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it

@@ -19,7 +19,13 @@ def export(translator, path):
     | `score` | `source`, `target` string[B] | `log_prob` float32[B], `num_tokens` int32[B] |
 
     Each also returns `truncated` bool[B], true where a text was longer than the model reads. Any
-    batch size works, 0 included. The directory appears whole or not at all.
+    batch size works, 0 included. `score` of the first two is the search's own, divided by its
+    length penalty, and `log_prob` a plain sum. An empty text has the empty translation, for every
+    hypothesis, with the score 0. The directory appears whole or not at all.
+
+    TensorFlow Serving on a CPU runs the export when started with
+    `--xla_cpu_compilation_enabled=true`, or as it is when the translator was made with
+    `jit_compile=False`.
 
     Args:
         translator: a `Translator`.

@@ -13,8 +13,8 @@ TEXT = tf.TensorSpec([None], tf.string, name="text")
 class TranslationGraph(tf.Module):
     """Holds model and tokenizers, and the functions that become the SavedModel's signatures.
 
-    Strings are handled outside, numbers inside functions compiled by XLA, which are called with
-    the shapes of `batch_sizes` x `length_sizes` only.
+    Strings are handled outside, numbers inside functions that XLA compiles unless `jit_compile`
+    is False; they are called with the shapes of `batch_sizes` x `length_sizes` only.
     """
 
     def __init__(
@@ -26,6 +26,7 @@ class TranslationGraph(tf.Module):
         max_length,
         max_source_length,
         max_batch_size,
+        jit_compile,
     ):
         super().__init__(name="translation_graph")
         self.model = model
@@ -36,6 +37,10 @@ class TranslationGraph(tf.Module):
         self.max_length = max_length
         self.batch_sizes = powers_of_two(1, max_batch_size)
         self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
+        ids = tf.TensorSpec([None, None], tf.int32)
+        options = {"jit_compile": jit_compile, "autograph": False}
+        self._search_compiled = tf.function(self._search_ids, [ids], **options)
+        self._score_compiled = tf.function(self._score_ids, [ids, ids], **options)
 
     @tf.function(input_signature=[TEXT], autograph=False)
     def translate(self, text):
@@ -71,7 +76,7 @@ class TranslationGraph(tf.Module):
         num_tokens = count_tokens(target_ids, self.model.pad_id)
         lengths = tf.maximum(count_tokens(source_ids, self.model.pad_id), num_tokens)
         (log_probs,) = self._map_chunks(
-            lambda *ids: [self._score_ids(*ids)],
+            lambda *ids: [self._score_compiled(*ids)],
             [source_ids, target_ids],
             lengths,
             [tf.TensorSpec([None], tf.float32)],
@@ -108,23 +113,15 @@ class TranslationGraph(tf.Module):
         return ids.to_tensor(self.model.pad_id), truncated
 
     def _translate_ids(self, source_ids):
-        ids, scores = self._search_ids(source_ids)
+        ids, scores = self._search_compiled(source_ids)
         rows, width = tf.shape(source_ids)[0], tf.shape(ids)[2]
         texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, width]))
         return tf.reshape(texts, [rows, self.num_hypotheses]), scores
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None], tf.int32)], jit_compile=True, autograph=False
-    )
     def _search_ids(self, source_ids):
         result = self.model.generate(source_ids, self.search, self.max_length)
         return result.ids, result.scores
 
-    @tf.function(
-        input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2,
-        jit_compile=True,
-        autograph=False,
-    )
     def _score_ids(self, source_ids, target_ids):
         bos = tf.fill([tf.shape(target_ids)[0], 1], self.model.bos_id)
         inputs = tf.concat([bos, target_ids[:, :-1]], axis=1)

@@ -9,7 +9,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from trained import translator, words
+from trained import answer, translator, translator_of_two_vocabularies, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, export, load
@@ -63,6 +63,48 @@ def test_a_clean_process_translates_as_python_did(exported):
     expected = [[score for _, score in row] for row in hypotheses]
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     np.testing.assert_allclose(score, np.array(expected)[:, 0], atol=1e-5)
+
+
+def test_each_side_is_read_and_written_with_its_own_vocabulary(tmp_path):
+    two, texts = translator_of_two_vocabularies(), words(40, seed=22)
+    # The letters of one side are unknown to the other: a mix-up could get none right.
+    right = [ours == answer(text) for ours, text in zip(two(texts), texts, strict=True)]
+    assert np.mean(right) > 0.9
+    two.export(tmp_path / "1")
+    code = """
+        texts = json.loads(sys.argv[2])
+        best = model.signatures["serving_default"](text=tf.constant(texts))
+        target = best["translation"]
+        answer = model.signatures["score"](source=tf.constant(texts), target=target)
+        texts = [text.decode() for text in target.numpy()]
+        print(json.dumps([texts, answer["log_prob"].numpy().tolist()]))
+    """
+    translations, log_probs = in_clean_process(tmp_path / "1", code, json.dumps(texts))
+    assert translations == two(texts)
+    assert np.mean(log_probs) > -1.0  # what it wrote is what it finds likely
+
+
+def test_an_export_without_xla_translates_the_same(tmp_path):
+    graph, texts = translator().graph, words(9, seed=23)
+    plain = Translator(
+        graph.model,
+        graph.source_tokenizer,
+        search=graph.search,
+        max_length=12,
+        max_source_length=32,
+        max_batch_size=4,
+        jit_compile=False,
+    )
+    plain.export(tmp_path / "1")
+    translator().export(tmp_path / "2")
+    must_compile = b"_XlaMustCompile\x12\x02(\x01"  # the attribute with the value true
+    assert must_compile not in (tmp_path / "1" / "saved_model.pb").read_bytes()
+    assert must_compile in (tmp_path / "2" / "saved_model.pb").read_bytes()
+    code = """
+        best = model.signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
+        print(json.dumps([t.decode() for t in best["translation"].numpy()]))
+    """
+    assert in_clean_process(tmp_path / "1", code, json.dumps(texts)) == translator()(texts)
 
 
 def test_a_clean_process_scores_as_python_did(exported):

@@ -23,18 +23,29 @@ def answer(word):
 
 @functools.cache
 def translator():
+    """One vocabulary for both sides."""
+    return learnt(lambda sources, targets: [CharacterTokenizer.train([*sources, *targets])])
+
+
+@functools.cache
+def translator_of_two_vocabularies():
+    """An id means something else to each side, and the sizes differ."""
+    return learnt(lambda *sides: [CharacterTokenizer.train(side) for side in sides])
+
+
+def learnt(train_tokenizers):
     keras.utils.set_random_seed(5)
     sources = words(2000, seed=1)
     targets = [answer(word) for word in sources]
-    tokenizer = CharacterTokenizer.train([*sources, *targets])
-    model = Transformer(
-        tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.0
-    )
+    tokenizers = train_tokenizers(sources, targets)
+    names = ["vocab_size"] if len(tokenizers) == 1 else ["source_vocab_size", "target_vocab_size"]
+    sizes = {name: t.vocab_size for name, t in zip(names, tokenizers, strict=True)}
+    model = Transformer(**sizes, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.0)
     model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=MaskedCrossentropy())
     data = translation_dataset(
         sources,
         targets,
-        tokenizer,
+        *tokenizers,
         tokens_per_batch=512,
         max_shapes=1,
         shuffle=True,
@@ -44,7 +55,7 @@ def translator():
     model.fit(data, epochs=14, shuffle=False, verbose=0)
     return Translator(
         model,
-        tokenizer,
+        *tokenizers,
         search=BeamSearch(beam_size=3, length_penalty=0.6),
         max_length=12,
         max_source_length=32,
