@@ -56,13 +56,16 @@ def parse_arguments(description):
         name = (
             f"dates-{args.source_locale}-{args.target_locale}"
             if dates
-            else (
-                f"{Path(args.source).stem}-{Path(args.source).suffix[1:]}-"
-                f"{Path(args.target).suffix[1:]}-{args.size}"
-            )
+            else run_name(args.source, args.target, args.size)
         )
         args.output = str(Path("runs") / name)
     return args
+
+
+def run_name(source, target, size):
+    """A name for the run of two files: train.en and train.de.gz give train-en-de-SIZE."""
+    source, target = (Path(str(path).removesuffix(".gz")) for path in (source, target))
+    return f"{source.stem}-{source.suffix[1:]}-{target.suffix[1:]}-{size}"
 
 
 def make_parser(description):
@@ -91,5 +94,17 @@ def make_parser(description):
     search = parser.add_argument_group("search and output")
     search.add_argument("--beam-size", type=int, default=4)
     search.add_argument("--length-penalty", type=float, default=0.6)
+    search.add_argument(
+        "--bleu-tokenize",
+        default="13a",
+        choices=["13a", "intl", "zh", "char"],
+        help="sacreBLEU's tokenizer; zh for Chinese, char for Japanese, Korean and Thai",
+    )
+    search.add_argument(
+        "--no-xla-export",
+        dest="xla_export",
+        action="store_false",
+        help="export for TensorFlow Serving without --xla_cpu_compilation_enabled, slower",
+    )
     search.add_argument("--output", metavar="DIR", help="default: runs/NAME")
     return parser

@@ -14,6 +14,8 @@ import os
 import sys
 import time
 
+STARTED = time.perf_counter()  # importing TensorFlow is part of what a user waits for
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 
@@ -38,6 +40,7 @@ from train_options import SIZES, parse_arguments
 
 NUM_DATE_PAIRS = 30_000
 NUM_SAMPLES = 3
+READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 
 
 def main():
@@ -45,7 +48,6 @@ def main():
     args = parse_arguments(__doc__)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a sample must not stop a training
-    started = time.perf_counter()
     try:
         run(args)
     except KeyboardInterrupt:
@@ -54,7 +56,7 @@ def main():
             file=sys.stderr,
         )
         return 130
-    print(f"Took {(time.perf_counter() - started) / 60:.1f} minutes.")
+    print(f"Took {(time.perf_counter() - STARTED) / 60:.1f} minutes.")
     print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
     return 0
 
@@ -86,15 +88,16 @@ def run(args):
         target_tokenizer,
         search=search,
         max_source_length=args.max_length,
+        jit_compile=args.xla_export,
     )
     say(f"Translating {len(test):,} test sentences, beam {args.beam_size} ...")
     sources, references = [source for source, _ in test], [target for _, target in test]
     hypotheses = translator(sources, progress=True)
     directory.write("translations.txt", "".join(f"{flat(text)}\n" for text in hypotheses))
     summary = evaluate(args, hypotheses, references)
-    draw(directory, model, translator, source_tokenizer, target_tokenizer, sources)
     directory.write_readme(summary, sources[0])
     directory.export(translator)
+    draw(directory, model, source_tokenizer, target_tokenizer, sources, hypotheses)
     directory.write("summary.txt", f"{summary}\n")
     say(f"Wrote {args.output}: see README.txt there.")
 
@@ -119,6 +122,10 @@ def read_corpus(args):
         validation, num_empty = without_empty(validation)
         if num_empty:
             say(f"  {num_empty:,} validation pairs have an empty line and are left out")
+        if not validation:
+            raise ValueError(
+                f"{args.validation_source}: no pair has text on both sides. Check both files."
+            )
     else:
         train, validation = hold_out(train, seed=args.seed + 1)
         say("  no validation files: held out some training pairs")
@@ -194,6 +201,8 @@ def train_model(
         return
     if checkpoint:
         say(f"Going on from epoch {epochs_done} in {checkpoint}")
+        # A checkpoint has no state of the dropout: without a new seed it would repeat its noise.
+        keras.utils.set_random_seed(args.seed + epochs_done)
         model = keras.saving.load_model(checkpoint)
     else:
         model = build_model(args, source_tokenizer, target_tokenizer)
@@ -286,8 +295,8 @@ class KeepEpoch(keras.callbacks.Callback):
         is_best = row["val_perplexity"] < best
         self.directory.finish_epoch(self.model, epoch + 1, self.history, is_best)
         say(
-            f"  epoch {epoch + 1}: validation loss {row['val_loss']:.3f}, perplexity "
-            f"{row['val_perplexity']:.2f}{' (best so far, kept)' if is_best else ''}"
+            f"  epoch {epoch + 1}: validation loss {math.log(row['val_perplexity']):.3f} a token, "
+            f"perplexity {row['val_perplexity']:.2f}{' (best so far, kept)' if is_best else ''}"
         )
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.sampler(sources), strict=True):
@@ -307,21 +316,28 @@ def evaluate(args, hypotheses, references):
     from sacrebleu.metrics import BLEU, CHRF
 
     lines = [exact]
-    metrics = {"chrF": CHRF(), "BLEU": BLEU(), "lower-cased BLEU": BLEU(lowercase=True)}
+    tokenize = args.bleu_tokenize
+    metrics = {
+        "chrF": CHRF(),
+        "BLEU": BLEU(tokenize=tokenize),
+        "lower-cased BLEU": BLEU(tokenize=tokenize, lowercase=True),
+    }
     for name, metric in metrics.items():
         score = metric.corpus_score(hypotheses, [references])
         lines.append(f"{name}: {score.score:.2f}  ({metric.get_signature()})")
     return "\n".join(lines)
 
 
-def draw(directory, model, translator, source_tokenizer, target_tokenizer, sources):
+def draw(directory, model, source_tokenizer, target_tokenizer, sources, hypotheses):
     """Draws the learning curve, and the attention heads for one sentence of readable length."""
     plots.learning_curve(directory.path / "history.csv").savefig(
         directory.path / "learning_curve.png", dpi=120
     )
-    source = min(sources, key=lambda text: abs(len(text.split()) - 9))
-    source_ids = [*source_tokenizer.tokenize([source])[0].numpy(), source_tokenizer.eos_id]
-    output_ids = [*target_tokenizer.tokenize(translator([source]))[0].numpy()]
+    lengths = source_tokenizer.tokenize(sources).row_lengths().numpy()
+    chosen = int(np.argmin(np.abs(lengths - READABLE_LENGTH)))
+    source_ids = source_tokenizer.tokenize([sources[chosen]])[0].numpy()
+    source_ids = [*source_ids, source_tokenizer.eos_id]
+    output_ids = [*target_tokenizer.tokenize([hypotheses[chosen]])[0].numpy()]
     target_ids = [target_tokenizer.bos_id, *output_ids]
     weights = model.attention_weights(np.array([source_ids]), np.array([target_ids]))[-1]
     # The row of an input token is where the model looks while it writes the next token.

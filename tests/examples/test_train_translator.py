@@ -1,5 +1,6 @@
 """The main job as a user runs it: real processes, interrupted, resumed, and given bad input."""
 
+import argparse
 import csv
 import json
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from train_options import parse_arguments
+from keras_transformer.text import CharacterTokenizer
+from train_options import SIZES, parse_arguments, run_name
+from train_translator import build_model
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = EXAMPLES / "train_translator.py"
@@ -157,7 +160,9 @@ def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(tra
     assert json.loads((output / "settings.json").read_text())["seed"] == 1
 
 
-@pytest.mark.parametrize("case", ["missing", "unequal", "invalid", "not a run", "one side"])
+@pytest.mark.parametrize(
+    "case", ["missing", "unequal", "invalid", "not a run", "no pair", "one side"]
+)
 def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
     output = tmp_path / "run"
     source, target = corpus / "text.en", corpus / "text.xx"
@@ -175,13 +180,21 @@ def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
         output.mkdir()
         (output / "thesis.txt").write_text("precious")
         expected = "is no run of this program. Give another --output."
+    elif case == "no pair":
+        (tmp_path / "blank").write_text("\n \n")
+        expected = "no pair has text on both sides. Check both files."
     else:
         expected = "give both --source and --target, or neither"
         done = run(TRAIN, "--source", source, "--output", output)
         assert done.returncode == 2
         assert expected in done.stderr.splitlines()[-1]
         return
-    done = run(TRAIN, "--source", source, "--target", target, "--output", output)
+    validation = []
+    if case == "no pair":
+        blank = tmp_path / "blank"
+        validation = ["--validation-source", blank, "--validation-target", blank]
+    files = ["--source", source, "--target", target, *validation]
+    done = run(TRAIN, *files, "--output", output)
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
@@ -207,6 +220,44 @@ def test_a_bad_number_is_refused_before_anything_is_done(option, value, rule, ca
         parse_arguments("")
     assert stopped.value.code == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {rule}")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "name"),
+    [
+        ("data/train.en", "data/train.de", "train-en-de-tiny"),
+        ("train.en.gz", "train.de.gz", "train-en-de-tiny"),
+        ("a/news.ja.gz", "b/news.ko", "news-ja-ko-tiny"),
+    ],
+)
+def test_the_name_of_a_run_tells_its_languages(source, target, name):
+    assert run_name(source, target, "tiny") == name
+
+
+@pytest.mark.slow
+def test_two_vocabularies_train_and_export(corpus, tmp_path):
+    output = tmp_path / "run"
+    two = ["--separate-vocabularies", "--no-xla-export", "--bleu-tokenize", "char", "--epochs", 1]
+    done = run(TRAIN, *job(corpus, output, *two))
+    assert done.returncode == 0, done.stderr
+    assert "tok:char" in done.stdout.splitlines()[-1]
+    names = {file.name for file in output.iterdir()}
+    assert {"source.tokenizer", "target.tokenizer"} <= names
+    from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en")
+    assert from_file.stdout == (output / "translations.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_has_the_model_it_names(size):
+    args = argparse.Namespace(size=size, separate_vocabularies=False, label_smoothing=0.1)
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = build_model(args, tokenizer, tokenizer)
+    assert (model.num_layers, model.d_model) == (SIZES[size]["layers"], SIZES[size]["d_model"])
+    schedule, warmup = model.optimizer._learning_rate, SIZES[size]["warmup"]
+    peak = SIZES[size]["peak"] or (SIZES[size]["d_model"] * warmup) ** -0.5
+    assert float(schedule(warmup)) == pytest.approx(peak, rel=1e-2)
+    assert float(schedule(2 * warmup)) < peak
 
 
 @pytest.mark.slow
