@@ -148,6 +148,12 @@ class Transformer(keras.Model):
         self.decoder.build(hidden_shape, hidden_shape)
         self.built = True
 
+    def _build_once(self):
+        # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
+        # precision it would list half-precision copies, whose gradients nobody resets.
+        if not self.built:
+            self.build()
+
     def call(self, inputs, training=None):
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = inputs
@@ -156,7 +162,7 @@ class Transformer(keras.Model):
 
     def encode(self, source_ids, training=None):
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
-        self.build()
+        self._build_once()
         source_ids = integer_ids("source_ids", source_ids)
         embedded = self.source_positions(self.source_embedding(source_ids), training=training)
         mask = padding_mask(source_ids, self.pad_id)
@@ -176,7 +182,7 @@ class Transformer(keras.Model):
         return weights
 
     def _run_decoder(self, target_ids, memory, source_ids, **options):
-        self.build()
+        self._build_once()
         target_ids = integer_ids("target_ids", target_ids)
         embedded = self.target_embedding(target_ids)
         return self.decoder(
@@ -189,6 +195,10 @@ class Transformer(keras.Model):
 
     def generate(self, source_ids, search=None, max_length=None):
         """Searches for the best outputs, one cached step a token.
+
+        Runs as it stands, operation by operation. To translate many batches of a few shapes,
+        compile it once: `tf.function(model.generate, jit_compile=True)`, or on JAX `jax.jit`.
+        `serving.Translator` does so.
 
         Args:
             source_ids: integers (batch, source), `eos_id` and padding included.
