@@ -101,6 +101,11 @@ def test_an_input_longer_than_max_length_fails_in_a_compiled_function_too():
         run(np.zeros((2, 8, 4), "float32"))
 
 
+def test_a_max_length_of_1_is_refused_because_one_row_fits_every_input():
+    with pytest.raises(ValueError, match="`max_length` must be at least 2. Received: max_length=1"):
+        PositionalEncoding(max_length=1)
+
+
 def test_the_encoding_receives_no_weights():
     layer = PositionalEncoding()
     layer(ops.zeros((1, 2, 4)))
