@@ -44,7 +44,9 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
 
     Returns:
-        A float32 scalar.
+        A float32 scalar, the mean over the tokens of one batch. What `fit` and `evaluate` print as
+        `loss` is Keras's mean of these over batches, weighted by rows; `Perplexity` counts
+        tokens over all batches.
 
     Raises:
         ValueError: for a bad argument, and when the shapes of labels and logits do not fit.
