@@ -1,5 +1,6 @@
 """SentencePieceTokenizer: subwords learnt with sentencepiece, run in the graph with TF Text."""
 
+import hashlib
 import io
 import re
 
@@ -125,15 +126,23 @@ class SentencePieceTokenizer(Tokenizer):
         if self.lossless:
             strings = tf.strings.regex_replace(strings, ESCAPE, f"{ESCAPE}b")
             strings = tf.strings.regex_replace(strings, SPACE_MARK, f"{ESCAPE}a")
-        return tf_text.SentencepieceTokenizer(self._model, out_type=tf.int32).tokenize(strings)
+        return self._op(out_type=tf.int32).tokenize(strings)
 
     def detokenize_graph(self, ids):
         """Runs TF Text's op on a model that is a constant of the graph."""
-        strings = tf_text.SentencepieceTokenizer(self._model).detokenize(ids)
+        strings = self._op().detokenize(ids)
         if self.lossless:
             strings = tf.strings.regex_replace(strings, f"{ESCAPE}a", SPACE_MARK)
             strings = tf.strings.regex_replace(strings, f"{ESCAPE}b", ESCAPE)
         return strings
+
+    def _op(self, **options):
+        # The op finds its model by the name of its node. Two models under one name, in functions
+        # of one SavedModel or in two SavedModels of one process, would be taken for each other.
+        digest = hashlib.sha256(self._model).hexdigest()[:16]
+        return tf_text.SentencepieceTokenizer(
+            self._model, name=f"sentencepiece_{digest}", **options
+        )
 
     def _options_and_payload(self):
         return {"lossless": self.lossless}, self._model

@@ -72,3 +72,34 @@ def test_signatures_that_tokenize_share_one_copy_of_the_model(tokenizers, tmp_pa
     model = tokenizer.to_bytes().partition(b"\n")[2]
     copies = (tmp_path / "saved_model.pb").read_bytes().count(model)
     assert copies == 2  # one to tokenize, one to detokenize
+
+
+class TwoSides(tf.Module):
+    """Reads with one tokenizer and writes with another, as a translator does."""
+
+    def __init__(self, source, target):
+        super().__init__()
+        self.source, self.target = source, target
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def serve(self, text):
+        ids = self.source.tokenize(text).to_tensor(self.source.pad_id)
+        size = min(self.source.vocab_size, self.target.vocab_size)
+        return {"ids": ids, "text": self.target.detokenize(ids % size)}
+
+
+def test_two_sentencepiece_models_of_one_export_are_not_taken_for_each_other(tokenizers, tmp_path):
+    paths, expected = {}, {}
+    for sides in (("unigram", "lossless"), ("lossless", "unigram")):
+        module, name = TwoSides(*(tokenizers[side] for side in sides)), " to ".join(sides)
+        paths[name] = str(tmp_path / name)
+        tf.saved_model.save(module, paths[name], signatures=module.serve)
+        expected[name] = []
+        for batch in (TEXTS, [], ["one"]):
+            answer = module.serve(tf.constant(batch, tf.string))
+            texts = [text.decode() for text in answer["text"].numpy()]
+            expected[name].append([answer["ids"].numpy().tolist(), texts])
+    command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == expected
