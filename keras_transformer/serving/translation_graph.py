@@ -39,8 +39,8 @@ class TranslationGraph(tf.Module):
         self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
         ids = tf.TensorSpec([None, None], tf.int32)
         options = {"jit_compile": jit_compile, "autograph": False}
-        self._search_compiled = tf.function(self._search_ids, [ids], **options)
-        self._score_compiled = tf.function(self._score_ids, [ids, ids], **options)
+        self._search_function = tf.function(self._search_ids, [ids], **options)
+        self._score_function = tf.function(self._score_ids, [ids, ids], **options)
 
     @tf.function(input_signature=[TEXT], autograph=False)
     def translate(self, text):
@@ -76,7 +76,7 @@ class TranslationGraph(tf.Module):
         num_tokens = count_tokens(target_ids, self.model.pad_id)
         lengths = tf.maximum(count_tokens(source_ids, self.model.pad_id), num_tokens)
         (log_probs,) = self._map_chunks(
-            lambda *ids: [self._score_compiled(*ids)],
+            lambda *ids: [self._score_function(*ids)],
             [source_ids, target_ids],
             lengths,
             [tf.TensorSpec([None], tf.float32)],
@@ -113,7 +113,7 @@ class TranslationGraph(tf.Module):
         return ids.to_tensor(self.model.pad_id), truncated
 
     def _translate_ids(self, source_ids):
-        ids, scores = self._search_compiled(source_ids)
+        ids, scores = self._search_function(source_ids)
         rows, width = tf.shape(source_ids)[0], tf.shape(ids)[2]
         texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, width]))
         return tf.reshape(texts, [rows, self.num_hypotheses]), scores

@@ -30,7 +30,7 @@ class Translator:
         max_source_length: the longest source read, in tokens with `eos_id`. What is beyond it is
             cut, with a warning here and `truncated` true in the SavedModel's answer.
         max_batch_size: rows translated at once.
-        jit_compile: whether XLA compiles the search, which makes it several times faster. A CPU
+        jit_compile: whether XLA compiles the search, which makes it faster. A CPU
             build of TensorFlow Serving runs such an export when started with
             `--xla_cpu_compilation_enabled=true`, a GPU build not at all; False exports a graph
             that any server runs.

@@ -138,7 +138,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _op(self, **options):
         # The op finds its model by the name of its node. Two models under one name, in functions
-        # of one SavedModel or in two SavedModels of one process, would be taken for each other.
+        # of one SavedModel, would be taken for each other.
         digest = hashlib.sha256(self._model).hexdigest()[:16]
         return tf_text.SentencepieceTokenizer(
             self._model, name=f"sentencepiece_{digest}", **options

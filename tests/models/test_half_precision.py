@@ -17,6 +17,7 @@ from tests.models.test_transformer import (
     logits_of,
     padded,
     random_targets,
+    with_changed_tokens,
 )
 from tests.numpy_reference import length_normaliser, log_softmax
 
@@ -43,13 +44,7 @@ def test_more_padding_and_other_sentences_change_nothing(policy):
 
 @EACH_POLICY
 def test_changing_a_token_changes_no_logits_before_it(policy):
-    model = built(policy)
-    target_ids = np.array([[2, 9, 5, 6, 11], [2, 6, 7, 7, 4]], "int32")
-    before = logits_of(model, target_ids=target_ids)
-    for position in range(1, 5):
-        changed = target_ids.copy()
-        changed[:, position] = 16
-        after = logits_of(model, target_ids=changed)
+    for position, before, after in with_changed_tokens(built(policy)):
         assert (after[:, :position] == before[:, :position]).all()
         assert (np.abs(after - before)[:, position].max(axis=-1) > 1e-3).all()
 

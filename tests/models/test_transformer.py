@@ -90,15 +90,20 @@ def test_the_padding_id_is_the_models_own():
     np.testing.assert_allclose(logits_of(model, longer, target_ids), logits, atol=1e-6)
 
 
-@BOTH_NORMS
-def test_changing_a_token_changes_no_logits_before_it(norm_first):
-    model = built(norm_first=norm_first)
+def with_changed_tokens(model):
+    """Yields each position, the logits, and those of targets with another token there."""
     target_ids = np.array([[2, 9, 5, 6, 11], [2, 6, 7, 7, 4]], "int32")
     before = logits_of(model, target_ids=target_ids)
     for position in range(1, 5):
         changed = target_ids.copy()
         changed[:, position] = 16
         after = logits_of(model, target_ids=changed)
+        yield position, before, after
+
+
+@BOTH_NORMS
+def test_changing_a_token_changes_no_logits_before_it(norm_first):
+    for position, before, after in with_changed_tokens(built(norm_first=norm_first)):
         assert (after[:, :position] == before[:, :position]).all()
         assert (np.abs(after - before)[:, position:].max(axis=(0, 2)) > 1e-4).all()
 
