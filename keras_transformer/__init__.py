@@ -3,13 +3,17 @@
 from keras_transformer import decoding, layers, masking, models
 from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch
 from keras_transformer.layers import (
+    ALiBi,
     Decoder,
     DecoderLayer,
     Encoder,
     EncoderLayer,
     FeedForward,
+    LearnedPositionalEncoding,
     MultiHeadAttention,
     PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
     TokenEmbedding,
 )
 from keras_transformer.losses import MaskedCrossentropy
@@ -18,6 +22,7 @@ from keras_transformer.models import Transformer
 from keras_transformer.schedules import WarmupSchedule
 
 __all__ = [
+    "ALiBi",
     "BeamSearch",
     "DecodeResult",
     "Decoder",
@@ -26,11 +31,14 @@ __all__ = [
     "EncoderLayer",
     "FeedForward",
     "GreedySearch",
+    "LearnedPositionalEncoding",
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "MultiHeadAttention",
     "Perplexity",
     "PositionalEncoding",
+    "RelativePositionBias",
+    "RotaryPositionalEncoding",
     "TokenEmbedding",
     "Transformer",
     "WarmupSchedule",

@@ -11,7 +11,7 @@ def positive_integer(name, value):
     return int(value)
 
 
-def token_id(name, value):
+def non_negative_integer(name, value):
     """Returns `value`, or raises `ValueError` when it is not an integer of at least 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
         raise ValueError(f"`{name}` must be an integer of at least 0. Received: {name}={value!r}")

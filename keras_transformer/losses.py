@@ -66,7 +66,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         # float32 whatever the policy: Keras casts labels too, and bfloat16 takes 257 for 256.
         super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
-        self.pad_id = arguments.token_id("pad_id", pad_id)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the mean over real tokens; `sample_weight`, (batch, length), multiplies them."""

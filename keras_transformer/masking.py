@@ -4,7 +4,15 @@ from keras import ops
 
 from keras_transformer import arguments
 
-__all__ = ["causal_mask", "combine_masks", "local_mask", "padding_mask", "segment_mask"]
+__all__ = [
+    "causal_mask",
+    "combine_masks",
+    "local_mask",
+    "padding_mask",
+    "prefix_mask",
+    "segment_mask",
+    "segment_positions",
+]
 
 
 def padding_mask(ids, pad_id=0):
@@ -57,20 +65,21 @@ def causal_mask(length, key_length=None):
     return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
 
 
-def local_mask(length, window):
+def local_mask(length, window, key_length=None):
     """Lets each position attend to the `window` positions on either side of it, and to itself.
 
     `mask[0, q, k] = (|q - k| <= window)`
 
     Args:
-        length: number of positions, an integer or an integer tensor.
-        window: a positive integer.
+        length: number of queries, an integer or an integer tensor.
+        window: an integer of at least 0.
+        key_length: number of keys; `length` when None. Query 0 and key 0 are the same position.
 
     Returns:
-        Boolean tensor (1, length, length).
+        Boolean tensor (1, length, key_length).
 
     Raises:
-        ValueError: when `window` is not a positive integer.
+        ValueError: when `window` is not an integer of at least 0.
 
     Reference: Vaswani et al. 2017, section 4 (restricted self-attention).
 
@@ -80,10 +89,42 @@ def local_mask(length, window):
     >>> np.asarray(local_mask(4, window=1)).astype(int)[0].tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     """
-    window = arguments.positive_integer("window", window)
-    positions = ops.arange(length)
-    distance = ops.abs(positions[:, None] - positions[None, :])
+    window = arguments.non_negative_integer("window", window)
+    queries = ops.arange(length)
+    keys = queries if key_length is None else ops.arange(key_length)
+    distance = ops.abs(queries[:, None] - keys[None, :])
     return ops.expand_dims(distance <= window, 0)
+
+
+def prefix_mask(prefix_lengths, length):
+    """Lets positions see their whole prefix, and after it only what is before them.
+
+    `mask[b, q, k] = (k <= q) or (k < prefix_lengths[b])`
+
+    For models that read an input and write its continuation in one row.
+
+    Args:
+        prefix_lengths: integer tensor (batch,), the length of the prefix of each row.
+        length: number of positions, an integer or an integer tensor.
+
+    Returns:
+        Boolean tensor (batch, length, length).
+
+    Raises:
+        ValueError: when the lengths are not integers.
+
+    Reference: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified
+    Text-to-Text Transformer", section 3.2.1 (causal with prefix).
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(prefix_mask(np.array([2]), 3)).astype(int)[0].tolist()
+    [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    prefix_lengths = integer_ids("prefix_lengths", prefix_lengths)
+    in_prefix = ops.arange(length, dtype=dtype_name(prefix_lengths)) < prefix_lengths[:, None]
+    return ops.logical_or(causal_mask(length), in_prefix[:, None, :])
 
 
 def segment_mask(query_segments, key_segments=None):
@@ -112,6 +153,38 @@ def segment_mask(query_segments, key_segments=None):
         key_segments = query_segments
     key_segments = integer_ids("key_segments", key_segments)
     return ops.equal(query_segments[:, :, None], key_segments[:, None, :])
+
+
+def segment_positions(segments):
+    """Counts positions anew in each sentence of a packed row.
+
+    `positions[b, i] = i - (index of the first position of the run that i is in)`
+
+    The result is the `positions` of `PositionalEncoding` and `LearnedPositionalEncoding`.
+
+    Args:
+        segments: integer tensor (batch, length), the number of the sentence of each position;
+            a sentence is a run of equal numbers.
+
+    Returns:
+        int32 tensor (batch, length).
+
+    Raises:
+        ValueError: when the segments are not integers.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.asarray(segment_positions(np.array([[1, 1, 1, 2, 2]])))[0].tolist()
+    [0, 1, 2, 0, 1]
+    """
+    segments = integer_ids("segments", segments)
+    begins = ops.not_equal(segments[:, 1:], segments[:, :-1])
+    begins = ops.pad(begins, [(0, 0), (1, 0)])
+    index = ops.cumsum(ops.ones_like(segments, dtype="int32"), axis=1) - 1
+    first_of_run = ops.where(begins, index, 0)
+    first = ops.associative_scan(ops.maximum, first_of_run, axis=1)
+    return ops.cast(index - first, "int32")  # on PyTorch the scan gives floats
 
 
 def combine_masks(*masks):

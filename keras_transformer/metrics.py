@@ -15,7 +15,7 @@ class _TokenMean(keras.metrics.Mean):
 
     def __init__(self, pad_id, name, dtype):
         super().__init__(name=name, dtype=dtype)
-        self.pad_id = arguments.token_id("pad_id", pad_id)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""

@@ -27,6 +27,7 @@ LEVELS = {
     "decoding": (0, 2),
     "metrics": (0, 3),
     "layers": (1, 0),
+    "checks": (2, 0),
     "models": (2, 0),
     "callbacks": (2, 0),
     "plots": (2, 0),

@@ -8,6 +8,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer import (
+    ALiBi,
     BeamSearch,
     Decoder,
     DecoderLayer,
@@ -15,20 +16,35 @@ from keras_transformer import (
     EncoderLayer,
     FeedForward,
     GreedySearch,
+    LearnedPositionalEncoding,
     MaskedAccuracy,
     MaskedCrossentropy,
     MultiHeadAttention,
     Perplexity,
     PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
     TokenEmbedding,
     Transformer,
     WarmupSchedule,
 )
 
-STACK = {"num_layers": 2, "num_heads": 3, "d_ff": 13, "dropout": 0.25, "norm_first": True}
+STACK = {
+    "num_layers": 2,
+    "num_heads": 3,
+    "d_ff": 13,
+    "dropout": 0.25,
+    "norm_first": True,
+    "attention_dropout": 0.125,
+    "feed_forward_dropout": 0.375,
+    "rms_norm": True,
+    "num_key_value_heads": 1,
+    "window": 4,
+}
 LAYER = {name: value for name, value in STACK.items() if name != "num_layers"}
 # No argument has its default value, so that one left out of the configuration is noticed.
 ARGUMENTS = {
+    ALiBi: {"name": "falling_off"},
     BeamSearch: {"beam_size": 3, "length_penalty": 1.5},
     Decoder: {**STACK, "activation": "gelu"},
     DecoderLayer: {**LAYER, "activation": "gelu"},
@@ -42,12 +58,35 @@ ARGUMENTS = {
         "num_heads": 3,
         "key_dim": 5,
         "value_dim": 7,
-        "output_dim": 11,
         "dropout": 0.25,
         "use_bias": False,
+        "output_shape": [11, 2],
+        "attention_axes": [1],
+        "flash_attention": False,
+        "kernel_initializer": "he_normal",
+        "bias_initializer": "ones",
+        "kernel_regularizer": "l2",
+        "bias_regularizer": "l1",
+        "activity_regularizer": "l1",
+        "kernel_constraint": "non_neg",
+        "bias_constraint": "unit_norm",
+        "use_gate": True,
+        "seed": 7,
+        "num_key_value_heads": 1,
+        "window": 4,
     },
+    LearnedPositionalEncoding: {"max_length": 23, "combine": "concat", "dropout": 0.25},
     Perplexity: {"pad_id": 5, "name": "ppl"},
     PositionalEncoding: {"max_length": 23, "combine": "concat", "dropout": 0.25},
+    RelativePositionBias: {"num_buckets": 8, "max_distance": 23},
+    RotaryPositionalEncoding: {
+        "base": 500.0,
+        "scaling": "yarn",
+        "factor": 2.0,
+        "original_max_length": 64,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+    },
     TokenEmbedding: {"vocab_size": 17, "d_model": 5, "pad_id": 5},
     Transformer: {
         **STACK,
@@ -58,9 +97,17 @@ ARGUMENTS = {
         "pad_id": 4,
         "bos_id": 5,
         "eos_id": 6,
+        "embedding_dropout": 0.5,
     },
     WarmupSchedule: {"d_model": 16, "warmup_steps": 7, "scale": 0.5},
 }
+# Arguments that become objects of Keras, and how their configurations spell some names.
+KERAS_OBJECTS = {
+    f"{part}_{kind}"
+    for part in ("kernel", "bias", "activity")
+    for kind in ("initializer", "regularizer", "constraint")
+}
+KERAS_NAMES = {"he_normal": "henormal", "non_neg": "nonneg", "unit_norm": "unitnorm"}
 by_name = pytest.mark.parametrize("public_class", ARGUMENTS, ids=lambda value: value.__name__)
 
 
@@ -77,13 +124,17 @@ def test_the_configuration_holds_every_argument_and_rebuilds_the_object(public_c
     arguments = ARGUMENTS[public_class]
     original = public_class(**arguments)
     config = original.get_config()
-    assert {name: config[name] for name in arguments} == arguments
+    plain = {name: value for name, value in arguments.items() if name not in KERAS_OBJECTS}
+    assert {name: config[name] for name in plain} == plain
+    for name in set(arguments) & KERAS_OBJECTS:
+        assert KERAS_NAMES.get(arguments[name], arguments[name]) in str(config[name]).lower()
     again = public_class.from_config(json.loads(json.dumps(config)))
     assert type(again) is public_class
     assert again.get_config() == config
     for name, value in arguments.items():
-        if name != "activation":
-            assert getattr(again, name) == value
+        if name in plain and hasattr(again, name) and name != "activation":
+            found = getattr(again, name)
+            assert (list(found) if isinstance(found, tuple) else found) == value
 
 
 @by_name
@@ -124,8 +175,10 @@ RULES = [
             Encoder: ["num_layers", "num_heads", "d_ff"],
             EncoderLayer: ["num_heads", "d_ff"],
             FeedForward: ["d_ff"],
-            MultiHeadAttention: ["num_heads", "key_dim", "value_dim", "output_dim"],
+            LearnedPositionalEncoding: ["max_length"],
+            MultiHeadAttention: ["num_heads", "key_dim", "value_dim", "num_key_value_heads"],
             PositionalEncoding: ["max_length"],
+            RelativePositionBias: ["num_buckets", "max_distance"],
             TokenEmbedding: ["vocab_size", "d_model"],
             Transformer: ["num_layers", "num_heads", "d_ff", "d_model", "source_vocab_size"],
             WarmupSchedule: ["d_model", "warmup_steps"],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.layers import Encoder, PositionalEncoding
-from keras_transformer.layers.multi_head_attention import scaled_dot_product_attention
+from keras_transformer.layers.scaled_dot_product import attention_with_weights
 from tests.backends import array, normal, randomise
 
 LENGTH, D_MODEL = 7, 15
@@ -74,7 +74,7 @@ def test_the_variance_of_a_score_grows_with_the_width_and_scaling_undoes_it(d_k)
     # q . k is a sum of d_k products of variance 1. The relative standard error of a variance
     # of 8002 samples is about sqrt(2 / 8002) = 0.016, and more for the heavy tails at d_k = 4.
     assert np.var(products) == pytest.approx(d_k, rel=0.15)
-    _, weights = scaled_dot_product_attention(
+    _, weights = attention_with_weights(
         *(ops.convert_to_tensor(x.astype("float64")) for x in (queries, keys, keys))
     )
     # log(w1 / w2) is the difference of two scaled scores: variance 1 + 1, whatever d_k.
@@ -85,10 +85,8 @@ def test_the_variance_of_a_score_grows_with_the_width_and_scaling_undoes_it(d_k)
 
 def test_unscaled_scores_of_wide_heads_leave_the_softmax_almost_one_hot():
     queries, keys = normal(4, 101, 1, 1, 256), normal(5, 101, 11, 1, 256)
-    _, scaled = scaled_dot_product_attention(*map(ops.convert_to_tensor, (queries, keys, keys)))
+    _, scaled = attention_with_weights(*map(ops.convert_to_tensor, (queries, keys, keys)))
     # A query sqrt(256) = 16 times as long undoes the scaling.
-    _, unscaled = scaled_dot_product_attention(
-        *map(ops.convert_to_tensor, (16 * queries, keys, keys))
-    )
+    _, unscaled = attention_with_weights(*map(ops.convert_to_tensor, (16 * queries, keys, keys)))
     assert array(unscaled).max(axis=-1).mean() > 0.85
     assert array(scaled).max(axis=-1).mean() < 0.5

@@ -48,8 +48,8 @@ def test_local_mask_is_a_band():
             assert mask[0, query, key] == (abs(query - key) <= 2)
 
 
-@pytest.mark.parametrize("window", [0, -1, 1.5, True, None])
-def test_a_window_that_is_no_positive_integer_is_refused(window):
+@pytest.mark.parametrize("window", [-1, 1.5, True, None])
+def test_a_window_that_is_no_integer_of_at_least_0_is_refused(window):
     with pytest.raises(ValueError, match=f"`window` must be .* Received: window={window!r}"):
         masking.local_mask(3, window)
 
@@ -119,3 +119,35 @@ def test_zero_masked_selects_nan_away_in_values_and_gradients(bad):
 
     (gradient,), _ = gradients(square_sum, [values])
     assert gradient.tolist() == [[[2.0, 4.0], [0.0, 0.0]]]
+
+
+# --- Prefixes and packed rows.
+
+
+def test_a_prefix_sees_itself_whole_and_what_follows_only_the_past():
+    mask = array(masking.prefix_mask(np.array([0, 2, 3]), 3)).astype(int)
+    assert mask[0].tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert mask[1].tolist() == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
+    assert mask[2].tolist() == [[1, 1, 1], [1, 1, 1], [1, 1, 1]]
+    with pytest.raises(ValueError, match="`prefix_lengths` must be integers"):
+        masking.prefix_mask(np.array([1.0]), 3)
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        ([[1, 1, 2, 2, 2]], [[0, 1, 0, 1, 2]]),
+        ([[7]], [[0]]),
+        ([[1, 2, 1, 1], [0, 0, 0, 0]], [[0, 0, 0, 1], [0, 1, 2, 3]]),
+    ],
+)
+def test_positions_restart_with_each_segment(segments, expected):
+    positions = masking.segment_positions(np.array(segments))
+    assert masking.dtype_name(positions) == "int32"
+    assert array(positions).tolist() == expected
+
+
+def test_a_local_mask_of_queries_and_keys_of_two_lengths():
+    mask = array(masking.local_mask(2, 1, key_length=4)).astype(int)[0]
+    assert mask.tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+    assert array(masking.local_mask(3, 0)).astype(int)[0].tolist() == np.eye(3, dtype=int).tolist()

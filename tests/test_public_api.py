@@ -17,6 +17,7 @@ FOLDERS = [
     "keras_transformer.text",
 ]
 FILES = [
+    "keras_transformer.checks",
     "keras_transformer.losses",
     "keras_transformer.masking",
     "keras_transformer.metrics",

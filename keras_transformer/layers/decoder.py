@@ -3,15 +3,13 @@
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.layers.block import Block
 from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
-from keras_transformer.layers.encoder_layer import block_arguments, block_config
-from keras_transformer.layers.implicit_masks import AttachMask
-from keras_transformer.layers.residual import NORM_EPSILON
 from keras_transformer.masking import combine_masks
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Decoder(keras.layers.Layer):
+class Decoder(Block):
     """Stacks decoder layers, with a final normalisation when they normalise first.
 
     `output = layer_N(... layer_1(inputs, memory), memory)`
@@ -22,15 +20,20 @@ class Decoder(keras.layers.Layer):
     Args:
         num_layers: number of layers.
         num_heads, d_ff, dropout, norm_first, activation: as in `DecoderLayer`.
+        **kwargs: its other options, and those of every Keras layer. One `position` serves all
+            layers, so that a `RelativePositionBias` is shared by them.
 
     Shapes:
         inputs: (batch, target, d_model), embedded and with positions. memory:
         (batch, source, width). padding_mask: (batch, target). memory_padding_mask:
-        (batch, source). Output: that of inputs.
+        (batch, source). attention_mask: (batch, target, target). memory_attention_mask:
+        (batch, target, source). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
-        and a list of each layer's weights over the memory, (batch, heads, target, source).
+        A tensor of the layer's compute dtype. `return_attention_scores=True` appends the list of
+        each layer's weights over the memory, (batch, heads, target, source), and
+        `return_hidden_states=True` the list of each layer's output before the final
+        normalisation.
 
     Raises:
         ValueError: for a bad argument or a mask that is not boolean.
@@ -57,31 +60,21 @@ class Decoder(keras.layers.Layer):
         activation="relu",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
-        self.num_heads = arguments.positive_integer("num_heads", num_heads)
-        self.d_ff = arguments.positive_integer("d_ff", d_ff)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.norm_first = arguments.boolean("norm_first", norm_first)
-        self.activation = keras.activations.get(activation)
-        self.supports_masking = True
 
     def build(self, inputs_shape, memory_shape=None):
         """Builds the layers."""
-        dtype = self.dtype_policy
         self.layers = [
-            DecoderLayer(**block_arguments(self), dtype=dtype, name=f"layer_{index}")
+            DecoderLayer(**self.options(), dtype=self.dtype_policy, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:
             layer.build(inputs_shape, memory_shape)
-        self.final_norm = None
-        if self.norm_first:
-            self.final_norm = keras.layers.LayerNormalization(
-                epsilon=NORM_EPSILON, dtype=dtype, name="final_norm"
-            )
+        self.final_norm = self.final_norm_layer()
+        if self.final_norm is not None:
             self.final_norm.build(inputs_shape)
-        self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")
+        self.attach_mask = self.attach_mask_layer()
         self.built = True
 
     def call(
@@ -90,31 +83,38 @@ class Decoder(keras.layers.Layer):
         memory=None,
         padding_mask=None,
         memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
         training=None,
         return_attention_scores=False,
+        return_hidden_states=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns one vector a target position, and each layer's weights over memory if asked."""
+        """Returns one vector a target position, and what else is asked of each layer."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
-        hidden, layer_weights = inputs, []
+        hidden, layer_weights, hidden_states = inputs, [], []
         for layer in self.layers:
             outputs = layer(
                 hidden,
                 memory=memory,
                 padding_mask=padding_mask,
                 memory_padding_mask=memory_padding_mask,
+                attention_mask=attention_mask,
+                memory_attention_mask=memory_attention_mask,
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
             hidden, weights = outputs if return_attention_scores else (outputs, None)
             layer_weights.append(weights)
+            hidden_states.append(hidden)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         outputs = self.attach_mask(hidden, mask=padding_mask)
-        return (outputs, layer_weights) if return_attention_scores else outputs
+        extra = [layer_weights] * return_attention_scores + [hidden_states] * return_hidden_states
+        return (outputs, *extra) if extra else outputs
 
     def project_memory(self, memory, memory_padding_mask=None):
         """Returns each layer's keys and values of the memory."""
@@ -140,15 +140,22 @@ class Decoder(keras.layers.Layer):
         return inputs_shape
 
     def compute_output_spec(
-        self, inputs, memory=None, return_attention_scores=False, **other_arguments
+        self,
+        inputs,
+        memory=None,
+        return_attention_scores=False,
+        return_hidden_states=False,
+        **other_arguments,
     ):
         """Returns symbolic outputs, the weights over the memory float32."""
-        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        weights = memory_weights_spec(self.num_heads, inputs, memory)
-        return outputs, [weights] * self.num_layers
+        outputs, extra = keras.KerasTensor(inputs.shape, self.compute_dtype), []
+        if return_attention_scores:
+            weights = memory_weights_spec(self.num_heads, inputs, memory)
+            extra.append([weights] * self.num_layers)
+        if return_hidden_states:
+            extra.append([outputs] * self.num_layers)
+        return (outputs, *extra) if extra else outputs
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_layers": self.num_layers, **block_config(self)}
+        return {**super().get_config(), "num_layers": self.num_layers}

@@ -3,17 +3,12 @@
 import keras
 from keras import ops
 
-from keras_transformer import arguments
-from keras_transformer.layers.encoder_layer import block_config, head_width
-from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.implicit_masks import AttachMask
-from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.block import Block
 from keras_transformer.masking import combine_masks, zero_masked
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(Block):
     """Lets each position attend to those before it and to the memory, then transforms it.
 
     `y = norm(x + causal_attention(x, x))`, `z = norm(y + attention(y, memory))`,
@@ -25,11 +20,19 @@ class DecoderLayer(keras.layers.Layer):
         d_ff: inner width of the feed-forward network.
         dropout: rate of the dropout on each sub-layer's output.
         norm_first: normalise before each sub-layer instead of after it.
-        activation: of the feed-forward network.
+        activation: of the feed-forward network, as in `FeedForward`.
+        attention_dropout: rate of the dropout on the attention weights.
+        feed_forward_dropout: rate of the dropout inside the feed-forward network.
+        rms_norm: normalise by the root mean square alone (Zhang and Sennrich 2019).
+        num_key_value_heads, window: as in `MultiHeadAttention`; the window is for
+            self-attention.
+        position: positions inside self-attention, as in `MultiHeadAttention`.
 
     Shapes:
         inputs: (batch, target, d_model). memory: (batch, source, width). padding_mask:
-        (batch, target). memory_padding_mask: (batch, source). Output: (batch, target, d_model).
+        (batch, target). memory_padding_mask: (batch, source). attention_mask:
+        (batch, target, target). memory_attention_mask: (batch, target, source). Output:
+        (batch, target, d_model).
 
     Returns:
         A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
@@ -52,43 +55,25 @@ class DecoderLayer(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = arguments.positive_integer("num_heads", num_heads)
-        self.d_ff = arguments.positive_integer("d_ff", d_ff)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.norm_first = arguments.boolean("norm_first", norm_first)
-        self.activation = keras.activations.get(activation)
-        self.supports_masking = True
-
     def build(self, inputs_shape, memory_shape=None):
         """Builds the sub-layers; those that read the memory only when there is one."""
-        dtype = self.dtype_policy
-        key_dim = head_width(inputs_shape[-1], self.num_heads)
-        self.self_attention = MultiHeadAttention(
-            self.num_heads, key_dim, dtype=dtype, name="self_attention"
-        )
+        d_model = inputs_shape[-1]
+        self.self_attention = self.self_attention_layer("self_attention", d_model)
         self.self_attention.build(inputs_shape, inputs_shape)
-        self.self_attention_residual = self._residual("self_attention_residual", inputs_shape)
+        self.self_attention_residual = self.residual_layer("self_attention_residual")
+        self.self_attention_residual.build(inputs_shape)
         self.reads_memory = memory_shape is not None
         if self.reads_memory:
-            self.cross_attention = MultiHeadAttention(
-                self.num_heads, key_dim, dtype=dtype, name="cross_attention"
-            )
+            self.cross_attention = self.cross_attention_layer("cross_attention", d_model)
             self.cross_attention.build(inputs_shape, memory_shape)
-            self.cross_attention_residual = self._residual("cross_attention_residual", inputs_shape)
-        self.feed_forward = FeedForward(
-            self.d_ff, self.activation, dtype=dtype, name="feed_forward"
-        )
+            self.cross_attention_residual = self.residual_layer("cross_attention_residual")
+            self.cross_attention_residual.build(inputs_shape)
+        self.feed_forward = self.feed_forward_layer()
         self.feed_forward.build(inputs_shape)
-        self.feed_forward_residual = self._residual("feed_forward_residual", inputs_shape)
-        self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")
+        self.feed_forward_residual = self.residual_layer("feed_forward_residual")
+        self.feed_forward_residual.build(inputs_shape)
+        self.attach_mask = self.attach_mask_layer()
         self.built = True
-
-    def _residual(self, name, shape):
-        residual = Residual(self.dropout, self.norm_first, dtype=self.dtype_policy, name=name)
-        residual.build(shape)
-        return residual
 
     def call(
         self,
@@ -96,6 +81,8 @@ class DecoderLayer(keras.layers.Layer):
         memory=None,
         padding_mask=None,
         memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
         training=None,
         return_attention_scores=False,
         mask=None,
@@ -110,19 +97,26 @@ class DecoderLayer(keras.layers.Layer):
 
         normed = self.self_attention_residual.enter(inputs)
         attended = self.self_attention(
-            normed, normed, value_mask=padding_mask, use_causal_mask=True, training=training
+            normed,
+            normed,
+            value_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=True,
+            training=training,
         )
         hidden = self.self_attention_residual.leave(inputs, attended, training)
 
         weights = None
         if memory is not None:
-            attended, weights = self.cross_attention(
+            attended = self.cross_attention(
                 self.cross_attention_residual.enter(hidden),
                 zero_masked(memory, memory_padding_mask),
                 value_mask=memory_padding_mask,
-                return_attention_scores=True,
+                attention_mask=memory_attention_mask,
+                return_attention_scores=return_attention_scores,
                 training=training,
             )
+            attended, weights = attended if return_attention_scores else (attended, None)
             hidden = self.cross_attention_residual.leave(hidden, attended, training)
 
         outputs = self.attach_mask(self._transform(hidden, training), mask=padding_mask)
@@ -152,7 +146,7 @@ class DecoderLayer(keras.layers.Layer):
     def start_cache(self, batch_size, max_length):
         """Returns empty self-attention keys and values, each (batch, max_length, heads, width)."""
         attention = self.self_attention
-        shape = (batch_size, max_length, self.num_heads, attention.key_dim)
+        shape = (batch_size, max_length, attention.num_key_value_heads, attention.key_dim)
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def step(self, inputs, index, cache, projected_memory=None, memory_mask=None):
@@ -169,12 +163,18 @@ class DecoderLayer(keras.layers.Layer):
             The output (rows, 1, d_model) and the cache with this position in it.
         """
         normed = self.self_attention_residual.enter(inputs)
-        keys, values = self.self_attention.project_key_value(normed)
+        here = ops.reshape(index, (1,))
+        keys, values = self.self_attention.project_key_value(normed, positions=here)
         start = (0, index, 0, 0)
         keys = ops.slice_update(cache[0], start, keys)
         values = ops.slice_update(cache[1], start, values)
-        past = ops.arange(keys.shape[1] or ops.shape(keys)[1]) <= index
-        attended, _ = self.self_attention.attend(normed, keys, values, past[None, None, None, :])
+        distance = index - ops.arange(keys.shape[1] or ops.shape(keys)[1])
+        past = distance >= 0
+        if self.window is not None:
+            past = ops.logical_and(past, distance <= self.window)
+        attended, _ = self.self_attention.attend(
+            normed, keys, values, past[None, None, None, :], query_positions=here, causal=True
+        )
         hidden = self.self_attention_residual.leave(inputs, attended)
         if projected_memory is not None:
             hidden = self._step_memory(hidden, projected_memory, memory_mask)
@@ -203,10 +203,6 @@ class DecoderLayer(keras.layers.Layer):
         if not return_attention_scores:
             return outputs
         return outputs, memory_weights_spec(self.num_heads, inputs, memory)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), **block_config(self)}
 
 
 def memory_weights_spec(num_heads, inputs, memory):

@@ -3,18 +3,13 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.encoder_layer import (
-    EncoderLayer,
-    block_arguments,
-    block_config,
-)
-from keras_transformer.layers.implicit_masks import AttachMask
-from keras_transformer.layers.residual import NORM_EPSILON
+from keras_transformer.layers.block import Block
+from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.masking import combine_masks
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Encoder(keras.layers.Layer):
+class Encoder(Block):
     """Stacks encoder layers, with a final normalisation when they normalise first.
 
     `output = layer_N(... layer_1(inputs))`
@@ -22,13 +17,16 @@ class Encoder(keras.layers.Layer):
     Args:
         num_layers: number of layers.
         num_heads, d_ff, dropout, norm_first, activation: as in `EncoderLayer`.
+        **kwargs: its other options, and those of every Keras layer. One `position` serves all
+            layers, so that a `RelativePositionBias` is shared by them.
 
     Shapes:
         inputs: (batch, length, d_model), embedded and with positions. padding_mask:
         (batch, length). attention_mask: (batch, query, key). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype.
+        A tensor of the layer's compute dtype; with `return_hidden_states=True` the pair of it and
+        the list of each layer's output, before the final normalisation.
 
     Raises:
         ValueError: for a bad argument or a mask that is not boolean.
@@ -54,31 +52,21 @@ class Encoder(keras.layers.Layer):
         activation="relu",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
-        self.num_heads = arguments.positive_integer("num_heads", num_heads)
-        self.d_ff = arguments.positive_integer("d_ff", d_ff)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.norm_first = arguments.boolean("norm_first", norm_first)
-        self.activation = keras.activations.get(activation)
-        self.supports_masking = True
 
     def build(self, input_shape):
         """Builds the layers."""
-        dtype = self.dtype_policy
         self.layers = [
-            EncoderLayer(**block_arguments(self), dtype=dtype, name=f"layer_{index}")
+            EncoderLayer(**self.options(), dtype=self.dtype_policy, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:
             layer.build(input_shape)
-        self.final_norm = None
-        if self.norm_first:
-            self.final_norm = keras.layers.LayerNormalization(
-                epsilon=NORM_EPSILON, dtype=dtype, name="final_norm"
-            )
+        self.final_norm = self.final_norm_layer()
+        if self.final_norm is not None:
             self.final_norm.build(input_shape)
-        self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")
+        self.attach_mask = self.attach_mask_layer()
         self.built = True
 
     def call(
@@ -87,24 +75,32 @@ class Encoder(keras.layers.Layer):
         padding_mask=None,
         attention_mask=None,
         training=None,
+        return_hidden_states=False,
         mask=None,
         inputs_mask=None,
     ):
-        """Returns the memory: one vector a position."""
+        """Returns the memory, one vector a position, and each layer's output if asked."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        hidden = inputs
+        hidden, hidden_states = inputs, []
         for layer in self.layers:
             hidden = layer(
                 hidden, padding_mask=padding_mask, attention_mask=attention_mask, training=training
             )
+            hidden_states.append(hidden)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
-        return self.attach_mask(hidden, mask=padding_mask)
+        outputs = self.attach_mask(hidden, mask=padding_mask)
+        return (outputs, hidden_states) if return_hidden_states else outputs
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
         return input_shape
 
+    def compute_output_spec(self, inputs, return_hidden_states=False, **other_arguments):
+        """Returns symbolic outputs."""
+        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        return (outputs, [outputs] * self.num_layers) if return_hidden_states else outputs
+
     def get_config(self):
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_layers": self.num_layers, **block_config(self)}
+        return {**super().get_config(), "num_layers": self.num_layers}

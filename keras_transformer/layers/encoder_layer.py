@@ -2,16 +2,12 @@
 
 import keras
 
-from keras_transformer import arguments
-from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.implicit_masks import AttachMask
-from keras_transformer.layers.multi_head_attention import MultiHeadAttention
-from keras_transformer.layers.residual import Residual
+from keras_transformer.layers.block import Block
 from keras_transformer.masking import combine_masks, zero_masked
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(Block):
     """Lets positions attend to one another, then transforms each of them.
 
     `y = norm(x + attention(x, x))`, `output = norm(y + FFN(y))`; with `norm_first`
@@ -22,7 +18,12 @@ class EncoderLayer(keras.layers.Layer):
         d_ff: inner width of the feed-forward network.
         dropout: rate of the dropout on each sub-layer's output.
         norm_first: normalise before each sub-layer instead of after it.
-        activation: of the feed-forward network.
+        activation: of the feed-forward network, as in `FeedForward`.
+        attention_dropout: rate of the dropout on the attention weights.
+        feed_forward_dropout: rate of the dropout inside the feed-forward network.
+        rms_norm: normalise by the root mean square alone (Zhang and Sennrich 2019).
+        num_key_value_heads, window: as in `MultiHeadAttention`.
+        position: positions inside self-attention, as in `MultiHeadAttention`.
 
     Shapes:
         inputs: (batch, length, d_model). padding_mask: (batch, length). attention_mask:
@@ -48,30 +49,13 @@ class EncoderLayer(keras.layers.Layer):
     (1, 3, 8)
     """
 
-    def __init__(self, num_heads, d_ff, dropout=0.1, norm_first=False, activation="relu", **kwargs):
-        super().__init__(**kwargs)
-        self.num_heads = arguments.positive_integer("num_heads", num_heads)
-        self.d_ff = arguments.positive_integer("d_ff", d_ff)
-        self.dropout = arguments.rate("dropout", dropout)
-        self.norm_first = arguments.boolean("norm_first", norm_first)
-        self.activation = keras.activations.get(activation)
-        self.supports_masking = True
-
     def build(self, input_shape):
         """Builds the sub-layers for the input's width."""
-        dtype = self.dtype_policy
-        key_dim = head_width(input_shape[-1], self.num_heads)
-        self.attention = MultiHeadAttention(self.num_heads, key_dim, dtype=dtype, name="attention")
-        self.attention_residual = Residual(
-            self.dropout, self.norm_first, dtype=dtype, name="attention_residual"
-        )
-        self.feed_forward = FeedForward(
-            self.d_ff, self.activation, dtype=dtype, name="feed_forward"
-        )
-        self.feed_forward_residual = Residual(
-            self.dropout, self.norm_first, dtype=dtype, name="feed_forward_residual"
-        )
-        self.attach_mask = AttachMask(dtype=dtype, name="attach_mask")
+        self.attention = self.self_attention_layer("attention", input_shape[-1])
+        self.attention_residual = self.residual_layer("attention_residual")
+        self.feed_forward = self.feed_forward_layer()
+        self.feed_forward_residual = self.residual_layer("feed_forward_residual")
+        self.attach_mask = self.attach_mask_layer()
         self.attention.build(input_shape, input_shape)
         for layer in (self.attention_residual, self.feed_forward, self.feed_forward_residual):
             layer.build(input_shape)
@@ -107,36 +91,3 @@ class EncoderLayer(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
         return input_shape
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), **block_config(self)}
-
-
-def head_width(d_model, num_heads):
-    """Returns `d_model / num_heads`, or raises `ValueError` when it is not whole."""
-    if d_model is None or d_model % num_heads:
-        raise ValueError(
-            "`num_heads` must divide the width of the input (d_model). "
-            f"Received: num_heads={num_heads}, d_model={d_model}"
-        )
-    return d_model // num_heads
-
-
-def block_arguments(layer):
-    """The constructor's arguments that encoder and decoder layers and stacks share."""
-    return {
-        "num_heads": layer.num_heads,
-        "d_ff": layer.d_ff,
-        "dropout": layer.dropout,
-        "norm_first": layer.norm_first,
-        "activation": layer.activation,
-    }
-
-
-def block_config(layer):
-    """The same arguments as `get_config` saves them."""
-    return {
-        **block_arguments(layer),
-        "activation": keras.activations.serialize(layer.activation),
-    }

@@ -4,16 +4,21 @@ import keras
 
 from keras_transformer import arguments
 
+# The activation of the gate in each gated network.
+GATES = {"swiglu": "silu", "geglu": "gelu"}
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class FeedForward(keras.layers.Layer):
     """Applies the same two-layer network to each position.
 
-    `FFN(x) = activation(x W1 + b1) W2 + b2`
+    `FFN(x) = activation(x W1 + b1) W2 + b2`, and gated
+    `FFN(x) = (activation(x W_G + b_G) * (x W1 + b1)) W2 + b2`
 
     Args:
         d_ff: inner width; the output is as wide as the input.
-        activation: any Keras activation; the paper's is "relu".
+        activation: any Keras activation, the paper's is "relu"; or "swiglu" or "geglu" for a
+            network gated by SiLU or GELU, with a third matrix.
         dropout: rate of the dropout on the inner activations (the paper has none there).
 
     Shapes:
@@ -27,7 +32,8 @@ class FeedForward(keras.layers.Layer):
 
     Masking: positions do not see one another; passes the mask of its input on.
 
-    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.3, equation 2.
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.3, equation 2;
+    Shazeer 2020, "GLU Variants Improve Transformer" (gated).
 
     Example:
 
@@ -39,7 +45,7 @@ class FeedForward(keras.layers.Layer):
     def __init__(self, d_ff, activation="relu", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
-        self.activation = keras.activations.get(activation)
+        self.activation = checked_activation(activation)
         self.dropout = arguments.rate("dropout", dropout)
         self.supports_masking = True
 
@@ -47,9 +53,14 @@ class FeedForward(keras.layers.Layer):
         """Builds both projections."""
         dtype = self.dtype_policy
         inner_shape = (*input_shape[:-1], self.d_ff)
-        self.inner = keras.layers.Dense(
-            self.d_ff, activation=self.activation, dtype=dtype, name="inner"
-        )
+        self.gate, activation = None, self.activation
+        if activation in GATES:
+            self.gate = keras.layers.Dense(
+                self.d_ff, activation=GATES[activation], dtype=dtype, name="gate"
+            )
+            self.gate.build(input_shape)
+            activation = None
+        self.inner = keras.layers.Dense(self.d_ff, activation=activation, dtype=dtype, name="inner")
         self.outer = keras.layers.Dense(input_shape[-1], dtype=dtype, name="outer")
         self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=dtype)
         self.inner.build(input_shape)
@@ -59,7 +70,10 @@ class FeedForward(keras.layers.Layer):
 
     def call(self, inputs, training=None):
         """Returns the network's output at each position."""
-        return self.outer(self.dropout_layer(self.inner(inputs), training=training))
+        inner = self.inner(inputs)
+        if self.gate is not None:
+            inner = self.gate(inputs) * inner
+        return self.outer(self.dropout_layer(inner, training=training))
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
@@ -69,7 +83,18 @@ class FeedForward(keras.layers.Layer):
         """Returns the constructor's arguments."""
         own = {
             "d_ff": self.d_ff,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": activation_config(self.activation),
             "dropout": self.dropout,
         }
         return {**super().get_config(), **own}
+
+
+def checked_activation(activation):
+    """Returns the name of a gated network, or any Keras activation as a function."""
+    gated = isinstance(activation, str) and activation in GATES
+    return activation if gated else keras.activations.get(activation)
+
+
+def activation_config(activation):
+    """Returns what `get_config` saves of `checked_activation`."""
+    return activation if isinstance(activation, str) else keras.activations.serialize(activation)

@@ -5,6 +5,14 @@ import keras
 NORM_EPSILON = 1e-6
 
 
+def normalization(rms_norm, **kwargs):
+    """A layer normalisation, or with `rms_norm` one by the root mean square alone."""
+    kind = keras.layers.RMSNormalization if rms_norm else keras.layers.LayerNormalization
+    norm = kind(epsilon=NORM_EPSILON, **kwargs)
+    norm.supports_masking = True  # Keras's RMSNormalization forgets to say so
+    return norm
+
+
 class Residual(keras.layers.Layer):
     """Adds a sub-layer's output to its input and normalises, after (paper) or before it.
 
@@ -14,12 +22,10 @@ class Residual(keras.layers.Layer):
     own arguments and one cached decoding step can use the same connection.
     """
 
-    def __init__(self, dropout, norm_first, **kwargs):
+    def __init__(self, dropout, norm_first, rms_norm=False, **kwargs):
         super().__init__(**kwargs)
         self.norm_first = norm_first
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=NORM_EPSILON, dtype=self.dtype_policy, name="norm"
-        )
+        self.norm = normalization(rms_norm, dtype=self.dtype_policy, name="norm")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):

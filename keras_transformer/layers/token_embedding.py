@@ -46,7 +46,7 @@ class TokenEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.vocab_size = arguments.positive_integer("vocab_size", vocab_size)
         self.d_model = arguments.positive_integer("d_model", d_model)
-        self.pad_id = arguments.token_id("pad_id", pad_id)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.supports_masking = True
         self.embedding = keras.layers.ReversibleEmbedding(
             self.vocab_size,

@@ -5,8 +5,17 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.layers import Decoder, Encoder, PositionalEncoding, TokenEmbedding
+from keras_transformer.layers import Decoder, Encoder, TokenEmbedding
+from keras_transformer.layers.added_position import AddedPosition
+from keras_transformer.layers.attention_position import position_config
+from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.models.decoding_step import decoding_step
+from keras_transformer.models.transformer_arguments import (
+    check_special_ids,
+    check_vocabularies,
+    checked_model_position,
+)
 
 # Section 6.1 of the paper: outputs may be this much longer than their source.
 EXTRA_LENGTH = 50
@@ -30,8 +39,15 @@ class Transformer(keras.Model):
         d_ff: inner width of the feed-forward networks.
         dropout: rate of the dropout on sub-layers' outputs and on embeddings with positions.
         norm_first: normalise before each sub-layer instead of after it.
-        activation: of the feed-forward networks.
+        activation: of the feed-forward networks, as in `FeedForward`.
         pad_id, bos_id, eos_id: the special ids of the tokenizers.
+        position: how positions are told apart. `PositionalEncoding()` (the paper's, for None) and
+            `LearnedPositionalEncoding(max_length)` are added to the embeddings;
+            `RotaryPositionalEncoding()`, `RelativePositionBias()` and `ALiBi()` act in
+            self-attention instead. Encoder and decoder get one each with its settings.
+        embedding_dropout: rate of the dropout on embeddings with positions; `dropout` when None.
+        attention_dropout, feed_forward_dropout, rms_norm, num_key_value_heads, window: as in
+            `EncoderLayer`.
 
     Shapes:
         inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
@@ -74,6 +90,14 @@ class Transformer(keras.Model):
         pad_id=0,
         bos_id=2,
         eos_id=3,
+        *,
+        position=None,
+        embedding_dropout=None,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        rms_norm=False,
+        num_key_value_heads=None,
+        window=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -87,63 +111,72 @@ class Transformer(keras.Model):
         self.d_ff = d_ff
         self.dropout = arguments.rate("dropout", dropout)
         self.norm_first = norm_first
-        self.activation = keras.activations.get(activation)
-        self.pad_id = arguments.token_id("pad_id", pad_id)
-        self.bos_id = arguments.token_id("bos_id", bos_id)
-        self.eos_id = arguments.token_id("eos_id", eos_id)
-        self._check_special_ids()
-        self._create_layers()
+        self.activation = checked_activation(activation)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
+        self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
+        check_special_ids(self)
+        rate = self.dropout if embedding_dropout is None else embedding_dropout
+        self.embedding_dropout = arguments.rate("embedding_dropout", rate)
+        self.block_options = {
+            "attention_dropout": attention_dropout,
+            "feed_forward_dropout": feed_forward_dropout,
+            "rms_norm": rms_norm,
+            "num_key_value_heads": num_key_value_heads,
+            "window": window,
+        }
+        self._create_layers(checked_model_position(position))
 
-    def _check_special_ids(self):
-        special_ids = (self.pad_id, self.bos_id, self.eos_id)
-        vocab_size = self.vocab_size or min(self.source_vocab_size, self.target_vocab_size)
-        if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
-            raise ValueError(
-                "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
-                f"Received: pad_id={self.pad_id}, bos_id={self.bos_id}, eos_id={self.eos_id} and "
-                f"a vocabulary of {vocab_size}"
-            )
-
-    def _create_layers(self):
+    def _create_layers(self, position):
         dtype = self.dtype_policy
-        self.target_embedding = TokenEmbedding(
-            self.vocab_size or self.target_vocab_size,
-            self.d_model,
-            self.pad_id,
-            dtype=dtype,
-            name="embedding" if self.vocab_size else "target_embedding",
-        )
+        target_size = self.vocab_size or self.target_vocab_size
+        name = "embedding" if self.vocab_size else "target_embedding"
+        width = (self.d_model, self.pad_id)
+        self.target_embedding = TokenEmbedding(target_size, *width, dtype=dtype, name=name)
         self.source_embedding = self.target_embedding
         if not self.vocab_size:
             self.source_embedding = TokenEmbedding(
-                self.source_vocab_size,
-                self.d_model,
-                self.pad_id,
-                dtype=dtype,
-                name="source_embedding",
+                self.source_vocab_size, *width, dtype=dtype, name="source_embedding"
             )
-        # Two layers, so that source and target draw their dropout from streams of their own.
-        self.source_positions = PositionalEncoding(
-            dropout=self.dropout, dtype=dtype, name="source_positions"
+        # Layers of their own, so that source and target draw their dropout from two streams.
+        self.source_dropout, self.target_dropout = (
+            keras.layers.Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")
+            for side in ("source", "target")
         )
-        self.target_positions = PositionalEncoding(
-            dropout=self.dropout, dtype=dtype, name="target_positions"
+        self.source_positions = self.target_positions = None
+        added = isinstance(position, AddedPosition)
+        if added:
+            self.source_positions = self._own_position(position, "source_positions")
+            self.target_positions = self._own_position(position, "target_positions")
+        sizes = (self.num_layers, self.num_heads, self.d_ff, self.dropout, self.norm_first)
+        self.encoder, self.decoder = (
+            stack(
+                *sizes,
+                self.activation,
+                **self.block_options,
+                position=None if added else self._own_position(position, f"{name}_position"),
+                dtype=dtype,
+                name=name,
+            )
+            for stack, name in ((Encoder, "encoder"), (Decoder, "decoder"))
         )
-        stack = (self.num_layers, self.num_heads, self.d_ff, self.dropout, self.norm_first)
-        self.encoder = Encoder(*stack, self.activation, dtype=dtype, name="encoder")
-        self.decoder = Decoder(*stack, self.activation, dtype=dtype, name="decoder")
+
+    def _own_position(self, position, name):
+        """A layer with the settings of `position`, so that nobody else's is built here."""
+        config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}
+        return type(position).from_config(config)
 
     def build(self, input_shape=None):
         """Builds every layer; their shapes follow from the constructor's arguments."""
         if self.built:
             return
         hidden_shape = (None, None, self.d_model)
-        for embedding in {
-            id(e): e for e in (self.source_embedding, self.target_embedding)
-        }.values():
-            embedding.build((None, None))
-        self.source_positions.build(hidden_shape)
-        self.target_positions.build(hidden_shape)
+        for embedding in (self.source_embedding, self.target_embedding):
+            if not embedding.built:
+                embedding.build((None, None))
+        for positions in (self.source_positions, self.target_positions):
+            if positions is not None:
+                positions.build(hidden_shape)
         self.encoder.build(hidden_shape)
         self.decoder.build(hidden_shape, hidden_shape)
         self.built = True
@@ -164,7 +197,10 @@ class Transformer(keras.Model):
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids)
-        embedded = self.source_positions(self.source_embedding(source_ids), training=training)
+        embedded = self.source_embedding(source_ids)
+        if self.source_positions is not None:
+            embedded = self.source_positions(embedded)
+        embedded = self.source_dropout(embedded, training=training)
         mask = padding_mask(source_ids, self.pad_id)
         return self.encoder(embedded, padding_mask=mask, training=training)
 
@@ -185,8 +221,10 @@ class Transformer(keras.Model):
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids)
         embedded = self.target_embedding(target_ids)
+        if self.target_positions is not None:
+            embedded = self.target_positions(embedded)
         return self.decoder(
-            self.target_positions(embedded, training=options["training"]),
+            self.target_dropout(embedded, training=options["training"]),
             memory=memory,
             padding_mask=padding_mask(target_ids, self.pad_id),
             memory_padding_mask=padding_mask(source_ids, self.pad_id),
@@ -219,12 +257,14 @@ class Transformer(keras.Model):
         length_limits = None
         if max_length is None:
             max_length = source_length + EXTRA_LENGTH
+            if getattr(self.target_positions, "max_length", None) is not None:
+                max_length = ops.minimum(max_length, self.target_positions.max_length)
             is_token = padding_mask(source_ids, self.pad_id)
             length_limits = ops.sum(ops.cast(is_token, "int32"), axis=1) + EXTRA_LENGTH
         else:
             max_length = arguments.positive_integer("max_length", max_length)
         memory = self.encode(source_ids, training=False)
-        step = self._decoding_step(source_ids, memory, max_length)
+        step = decoding_step(self, source_ids, memory, max_length)
         return search(
             step,
             self.decoder.start_cache(batch_size, max_length),
@@ -235,23 +275,6 @@ class Transformer(keras.Model):
             pad_id=self.pad_id,
             length_limits=length_limits,
         )
-
-    def _decoding_step(self, source_ids, memory, max_length):
-        """The function `step(tokens, index, caches)` of a search over this batch."""
-        mask = padding_mask(source_ids, self.pad_id)
-        projected_memory = self.decoder.project_memory(memory, mask)
-        encoding = self.target_positions.encoding(max_length)
-
-        def step(tokens, index, caches):
-            embedded = self.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)
-            position = ops.take(encoding, index, axis=0)[None, None, :]
-            hidden = self.target_positions.apply_encoding(embedded, position)
-            hidden, caches = self.decoder.step(hidden, index, caches, projected_memory, mask)
-            logits = self.target_embedding.logits(hidden)[:, 0]
-            # Nobody differentiates a search: an eager backend need not keep every step for it.
-            return keras.tree.map_structure(ops.stop_gradient, (logits, caches))
-
-        return step
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -265,25 +288,12 @@ class Transformer(keras.Model):
             "d_ff": self.d_ff,
             "dropout": self.dropout,
             "norm_first": self.norm_first,
-            "activation": keras.activations.serialize(self.activation),
+            "activation": activation_config(self.activation),
             "pad_id": self.pad_id,
             "bos_id": self.bos_id,
             "eos_id": self.eos_id,
+            "position": position_config(self.source_positions or self.encoder.position),
+            "embedding_dropout": self.embedding_dropout,
+            **self.block_options,
         }
         return {**super().get_config(), **own}
-
-
-def check_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
-    """Raises `ValueError` unless one joint vocabulary or two separate ones are given."""
-    joint = vocab_size is not None
-    separate = (source_vocab_size is not None, target_vocab_size is not None)
-    if (joint and any(separate)) or (not joint and not all(separate)):
-        raise ValueError(
-            "give either `vocab_size`, or both `source_vocab_size` and `target_vocab_size`. "
-            f"Received: vocab_size={vocab_size!r}, source_vocab_size={source_vocab_size!r}, "
-            f"target_vocab_size={target_vocab_size!r}"
-        )
-    sizes = {"vocab_size": vocab_size, "source_vocab_size": source_vocab_size}
-    for name, size in {**sizes, "target_vocab_size": target_vocab_size}.items():
-        if size is not None:
-            arguments.positive_integer(name, size)

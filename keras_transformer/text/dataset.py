@@ -112,10 +112,10 @@ def _check_numbers(tokens_per_batch, max_length, max_shapes, seed, first_epoch, 
     arguments.positive_integer("tokens_per_batch", tokens_per_batch)
     arguments.positive_integer("max_length", max_length)
     arguments.positive_integer("max_shapes", max_shapes)
-    arguments.token_id("first_epoch", first_epoch)
-    arguments.token_id("prefetch", prefetch)
+    arguments.non_negative_integer("first_epoch", first_epoch)
+    arguments.non_negative_integer("prefetch", prefetch)
     if seed is not None:
-        arguments.token_id("seed", seed)
+        arguments.non_negative_integer("seed", seed)
 
 
 def _check_special_ids(source_tokenizer, target_tokenizer):

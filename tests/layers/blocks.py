@@ -89,7 +89,69 @@ BLOCKS = {
         maker(layers.Decoder, 2, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
     ),
 }
-POSITION_WISE = {"PositionalEncoding", "PositionalEncoding concat", "FeedForward"}
+
+
+def with_position(position_class, layer_class, *positional, **named):
+    """Like `maker`; each layer gets a position layer of its own."""
+    return lambda **more: layer_class(
+        *positional, **{**named, "position": position_class(), **more}
+    )
+
+
+# The options, each in a layer whose contracts it could break.
+BLOCKS |= {
+    "LearnedPositionalEncoding": Block(
+        maker(layers.LearnedPositionalEncoding, 29), only_implicit, of_hidden
+    ),
+    "FeedForward gated": Block(maker(layers.FeedForward, D_FF, "swiglu"), only_implicit, of_hidden),
+    "MultiHeadAttention grouped, gated": Block(
+        maker(layers.MultiHeadAttention, 4, KEY_DIM, num_key_value_heads=2, use_gate=True),
+        self_attention,
+        of_hidden_twice,
+    ),
+    "MultiHeadAttention window": Block(
+        maker(layers.MultiHeadAttention, HEADS, KEY_DIM, window=2), self_attention, of_hidden_twice
+    ),
+    "MultiHeadAttention rotary": Block(
+        with_position(layers.RotaryPositionalEncoding, layers.MultiHeadAttention, HEADS, 4),
+        self_attention,
+        of_hidden_twice,
+    ),
+    "MultiHeadAttention ALiBi, window": Block(
+        with_position(layers.ALiBi, layers.MultiHeadAttention, HEADS, KEY_DIM, window=1),
+        self_attention,
+        of_hidden_twice,
+    ),
+    "EncoderLayer window, RMS norm": Block(
+        maker(layers.EncoderLayer, *HEADS_AND_WIDTH, window=2, rms_norm=True, activation="geglu"),
+        encode,
+        of_hidden,
+    ),
+    "Encoder relative": Block(
+        with_position(layers.RelativePositionBias, layers.Encoder, 2, *HEADS_AND_WIDTH),
+        encode,
+        of_hidden,
+    ),
+    "Decoder grouped, window, relative": Block(
+        with_position(
+            layers.RelativePositionBias,
+            layers.Decoder,
+            2,
+            *HEADS_AND_WIDTH,
+            num_key_value_heads=1,
+            window=2,
+        ),
+        decode,
+        of_named_memory,
+    ),
+}
+POSITION_WISE = {
+    "PositionalEncoding",
+    "PositionalEncoding concat",
+    "LearnedPositionalEncoding",
+    "FeedForward",
+    "FeedForward gated",
+}
 MIXING = [name for name in BLOCKS if name not in POSITION_WISE]
 WITH_DROPOUT = [name for name in BLOCKS if not name.startswith("MultiHeadAttention to")]
 

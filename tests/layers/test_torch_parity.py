@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_transformer.layers import DecoderLayer, EncoderLayer
+from keras_transformer.layers import DecoderLayer, EncoderLayer, MultiHeadAttention
 from tests.backends import array, randomise
 from tests.layers.blocks import D_FF, D_MODEL, HEADS, inputs_of
 
@@ -99,3 +99,40 @@ def test_decoder_layer_equals_torch(norm_first, activation):
     )
     output = array(ours(hidden, memory, padding_mask=mask, memory_padding_mask=memory_mask))
     np.testing.assert_allclose(output[mask], expected[mask], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "cross", "causal", "padded", "use_bias"),
+    [*itertools.product([1, 3, 5], [False, True], [False, True], [False, True], [False, True])],
+)
+def test_attention_equals_torch(heads, cross, causal, padded, use_bias):
+    hidden, mask, memory, memory_mask = inputs_of()
+    memory, memory_mask = (memory, memory_mask) if cross else (hidden, mask)
+    ours = MultiHeadAttention(heads, D_MODEL // heads, use_bias=use_bias)
+    ours.build(hidden.shape, memory.shape)
+    randomise(ours)
+    theirs = torch.nn.MultiheadAttention(D_MODEL, heads, bias=use_bias, batch_first=True)
+    parts = ours.get_weights()
+    kernels, biases = (parts[::2], parts[1::2]) if use_bias else (parts, [])
+    flat = [kernel.reshape(D_MODEL, D_MODEL).T for kernel in kernels[:3]]
+    state = {
+        "in_proj_weight": np.concatenate(flat),
+        "out_proj.weight": kernels[3].reshape(D_MODEL, D_MODEL).T,
+    }
+    if use_bias:
+        state["in_proj_bias"] = np.concatenate([bias.ravel() for bias in biases[:3]])
+        state["out_proj.bias"] = biases[3]
+    theirs.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
+    allowed = np.tri(hidden.shape[1], memory.shape[1], dtype=bool)
+    with torch.no_grad():
+        expected, weights = theirs.eval()(
+            *map(torch.tensor, (hidden, memory, memory)),
+            key_padding_mask=torch.tensor(~memory_mask) if padded else None,
+            attn_mask=torch.tensor(~allowed) if causal else None,
+            average_attn_weights=False,
+        )
+    options = {"value_mask": memory_mask if padded else None, "use_causal_mask": causal}
+    output, own_weights = ours(hidden, memory, return_attention_scores=True, **options)
+    np.testing.assert_allclose(array(output), expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(array(own_weights), weights.numpy(), atol=1e-5)
+    np.testing.assert_allclose(array(ours(hidden, memory, **options)), expected.numpy(), atol=1e-5)

@@ -1,0 +1,74 @@
+"""Positions that are added to embeddings, or appended to them, before the first layer."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.layers.waves import position_range
+from keras_transformer.masking import integer_ids
+
+
+class AddedPosition(keras.layers.Layer):
+    """The base of `PositionalEncoding` and `LearnedPositionalEncoding`; `rows` tells them apart."""
+
+    def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        if max_length is not None and arguments.positive_integer("max_length", max_length) < 2:
+            # A single row would broadcast over an input of any length.
+            raise ValueError(f"`max_length` must be at least 2. Received: max_length={max_length}")
+        self.max_length = max_length
+        self.combine = arguments.one_of("combine", combine, ("add", "concat"))
+        self.dropout = arguments.rate("dropout", dropout)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        """Builds the dropout."""
+        self.d_model = input_shape[-1]
+        self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.dropout_layer.build(input_shape)
+        self.built = True
+
+    def rows(self, positions):
+        """Returns float32 rows (..., d_model) of integer `positions` (...), NumPy or tensor."""
+        raise NotImplementedError
+
+    def call(self, inputs, positions=None, training=None):
+        """Returns `inputs` with positions; `positions` (batch, length) replace 0, 1, 2, ..."""
+        if positions is None:
+            length = inputs.shape[1]
+            length = ops.shape(inputs)[1] if length is None else length
+            encoding = ops.expand_dims(self.encoding(length), 0)
+        else:
+            encoding = self.rows(integer_ids("positions", positions))
+        return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
+
+    def encoding(self, length):
+        """Returns the first `length` rows, float32 (length, d_model)."""
+        if self.max_length is None:
+            return ops.convert_to_tensor(self.rows(position_range(length)))
+        if isinstance(length, int) and length > self.max_length:
+            raise ValueError(
+                f"the input must not be longer than `max_length`. Received: an input of length "
+                f"{length}, max_length={self.max_length}"
+            )
+        # A length known only at run time and too large makes the sum with the input fail there.
+        return ops.convert_to_tensor(self.rows(np.arange(self.max_length)))[:length]
+
+    def apply_encoding(self, inputs, encoding):
+        """Combines inputs (batch, length, d_model) with rows that broadcast to them."""
+        encoding = ops.cast(encoding, inputs.dtype)
+        if self.combine == "add":
+            return inputs + encoding
+        encoding = ops.broadcast_to(encoding, ops.shape(inputs))
+        return ops.concatenate([inputs, encoding], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape, twice as wide for "concat"."""
+        width = input_shape[-1] * (2 if self.combine == "concat" else 1)
+        return (*input_shape[:-1], width)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        own = {"max_length": self.max_length, "combine": self.combine, "dropout": self.dropout}
+        return {**super().get_config(), **own}

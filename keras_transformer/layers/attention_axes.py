@@ -1,0 +1,95 @@
+"""Attention over chosen axes of inputs with more than one: merges them into one, and back."""
+
+import math
+
+from keras import ops
+
+
+class AttentionAxes:
+    """Turns (batch, *axes, width) into (rows, length, width) and back.
+
+    The attention axes become one length, the other axes join the batch.
+
+    Args:
+        attention_axes: the axes attended over, counted with the batch as 0 and, when negative,
+            from behind the width; None for all but batch and width.
+        rank: of the inputs.
+    """
+
+    def __init__(self, attention_axes, rank):
+        inner = range(1, rank - 1)
+        axes = tuple(inner) if attention_axes is None else tuple(attention_axes)
+        self.axes = tuple(axis % rank if axis < 0 else axis for axis in axes)
+        if not self.axes or len(set(self.axes)) < len(self.axes) or set(self.axes) - set(inner):
+            raise ValueError(
+                "`attention_axes` must be different axes between batch and width. "
+                f"Received: attention_axes={attention_axes} and inputs of rank {rank}"
+            )
+        self.free = tuple(axis for axis in inner if axis not in self.axes)
+
+    def merge(self, tensor):
+        """Returns (rows, length, ...) of (batch, *axes, ...)."""
+        shape = _sizes(tensor)
+        rest = tuple(range(len(self.axes) + len(self.free) + 1, len(shape)))
+        moved = ops.transpose(tensor, (0, *self.free, *self.axes, *rest))
+        length = math.prod(shape[axis] for axis in self.axes)
+        return ops.reshape(moved, (-1, length, *(shape[axis] for axis in rest)))
+
+    def split(self, merged, like):
+        """Returns merged (rows, length, ...) with the axes of `like`."""
+        shape = _sizes(like)
+        rest = _sizes(merged)[2:]
+        order = (0, *self.free, *self.axes)
+        moved = ops.reshape(merged, (*(shape[axis] for axis in order), *rest))
+        back = [order.index(axis) for axis in range(len(order))]
+        rest_axes = range(len(order), len(order) + len(rest))
+        return ops.transpose(moved, (*back, *rest_axes))
+
+    def merge_shape(self, shape):
+        """`merge` of a shape, with None where a size is not known."""
+        sizes = [shape[axis] for axis in self.axes]
+        return (None, None if None in sizes else math.prod(sizes), shape[-1])
+
+    def merge_mask(self, mask, query, key):
+        """Returns an attention mask (batch, *free, [heads,] *query axes, *key axes) merged."""
+        full_rank = 2 + len(self.free) + 2 * len(self.axes)
+        if len(mask.shape) == full_rank - 1:
+            mask = ops.expand_dims(mask, 1 + len(self.free))
+        if len(mask.shape) != full_rank:
+            raise ValueError(
+                "`attention_mask` must have the axes (batch, *other axes, *query axes, *key "
+                "axes), or one more for heads before the query axes: rank "
+                f"{full_rank - 1} or {full_rank} here. Received: attention_mask of shape "
+                f"{tuple(mask.shape)}"
+            )
+        query_sizes, key_sizes = _sizes(query), _sizes(key)
+        rows = [query_sizes[0], *(query_sizes[axis] for axis in self.free)]
+        queries = [query_sizes[axis] for axis in self.axes]
+        keys = [key_sizes[axis] for axis in self.axes]
+        heads = mask.shape[1 + len(self.free)]
+        mask = ops.broadcast_to(mask, (*rows, heads, *queries, *keys))
+        return ops.reshape(mask, (-1, heads, math.prod(queries), math.prod(keys)))
+
+    def split_weights(self, weights, query, key):
+        """Returns weights (rows, heads, query, key) as Keras shapes them.
+
+        They are (batch, *free, heads, *query axes, *key axes).
+        """
+        return ops.reshape(
+            weights, self.weights_shape(weights.shape[1], _sizes(query), _sizes(key))
+        )
+
+    def weights_shape(self, num_heads, query_shape, key_shape):
+        """The shape of `split_weights`."""
+        rows = (query_shape[0], *(query_shape[axis] for axis in self.free))
+        queries = (query_shape[axis] for axis in self.axes)
+        keys = (key_shape[axis] for axis in self.axes)
+        return (*rows, num_heads, *queries, *keys)
+
+
+def _sizes(tensor):
+    """The shape, with the sizes known beforehand as plain integers."""
+    return tuple(
+        dynamic if static is None else static
+        for static, dynamic in zip(tensor.shape, ops.shape(tensor), strict=True)
+    )

@@ -1,0 +1,53 @@
+"""What a scheme of positions inside attention may do: turn queries and keys, or bias scores."""
+
+import keras
+from keras import ops
+
+
+class AttentionPosition(keras.layers.Layer):
+    """The base of `RotaryPositionalEncoding`, `RelativePositionBias` and `ALiBi`.
+
+    `MultiHeadAttention(position=...)` calls both methods on its heads; a scheme overrides the
+    one it needs. Positions are integers, a NumPy array where they are known beforehand and a
+    tensor where they are not.
+    """
+
+    def build_for_heads(self, num_heads, key_dim):
+        """Builds the scheme for an attention with these heads."""
+        raise NotImplementedError
+
+    def rotate(self, heads, positions):
+        """Returns queries or keys (batch, length, heads, key_dim) at `positions` (length,)."""
+        return heads
+
+    def bias(self, query_positions, key_positions, causal=False):
+        """Returns a float32 bias (1, heads, query, key) for the scores, or None for none."""
+        return None
+
+
+def distances(query_positions, key_positions):
+    """How far each key comes after each query: int32 (query, key)."""
+    query, key = (ops.cast(p, "int32") for p in (query_positions, key_positions))
+    return key[None, :] - query[:, None]
+
+
+def checked_position(position):
+    """Returns `position`, rebuilt when it is a saved configuration, or raises `ValueError`."""
+    if isinstance(position, dict):
+        position = keras.saving.deserialize_keras_object(position)
+    if position is not None and not isinstance(position, AttentionPosition):
+        raise ValueError(
+            "`position` must be None, a RotaryPositionalEncoding, a RelativePositionBias or an "
+            "ALiBi; positions that are added to embeddings go before the first layer. "
+            f"Received: position={position!r}"
+        )
+    return position
+
+
+def position_config(position):
+    """Returns what `get_config` saves of a position layer or None."""
+    if position is None:
+        return None
+    config = keras.saving.serialize_keras_object(position)
+    # The layer that holds the position builds it, whether this one was built already or not.
+    return {key: value for key, value in config.items() if key != "build_config"}

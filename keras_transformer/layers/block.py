@@ -1,0 +1,124 @@
+"""What encoder and decoder layers, and stacks of them, have in common: their options."""
+
+import keras
+
+from keras_transformer import arguments
+from keras_transformer.layers.attention_arguments import checked_key_value_heads, checked_window
+from keras_transformer.layers.attention_position import checked_position, position_config
+from keras_transformer.layers.feed_forward import (
+    FeedForward,
+    activation_config,
+    checked_activation,
+)
+from keras_transformer.layers.implicit_masks import AttachMask
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.residual import Residual, normalization
+
+
+class Block(keras.layers.Layer):
+    """Holds the options of a layer or a stack, and makes sub-layers from them."""
+
+    def __init__(
+        self,
+        num_heads,
+        d_ff,
+        dropout=0.1,
+        norm_first=False,
+        activation="relu",
+        *,
+        attention_dropout=0.0,
+        feed_forward_dropout=0.0,
+        rms_norm=False,
+        num_key_value_heads=None,
+        window=None,
+        position=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = arguments.positive_integer("num_heads", num_heads)
+        self.d_ff = arguments.positive_integer("d_ff", d_ff)
+        self.dropout = arguments.rate("dropout", dropout)
+        self.norm_first = arguments.boolean("norm_first", norm_first)
+        self.activation = checked_activation(activation)
+        self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
+        self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
+        self.rms_norm = arguments.boolean("rms_norm", rms_norm)
+        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
+        self.window = checked_window(window, None)
+        self.position = checked_position(position)
+        self.supports_masking = True
+
+    def options(self):
+        """The constructor's arguments that layers and stacks share."""
+        return {
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "activation": self.activation,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.feed_forward_dropout,
+            "rms_norm": self.rms_norm,
+            "num_key_value_heads": self.num_key_value_heads,
+            "window": self.window,
+            "position": self.position,
+        }
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        saved = {
+            "activation": activation_config(self.activation),
+            "position": position_config(self.position),
+        }
+        return {**super().get_config(), **self.options(), **saved}
+
+    def self_attention_layer(self, name, d_model):
+        """An attention of the input to itself, with the block's window and positions."""
+        return MultiHeadAttention(
+            window=self.window, position=self.position, **self._attention_arguments(name, d_model)
+        )
+
+    def cross_attention_layer(self, name, d_model):
+        """An attention to a memory, whose positions are not those of the input."""
+        return MultiHeadAttention(**self._attention_arguments(name, d_model))
+
+    def _attention_arguments(self, name, d_model):
+        if d_model is None or d_model % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide the width of the input (d_model). "
+                f"Received: num_heads={self.num_heads}, d_model={d_model}"
+            )
+        return {
+            "num_heads": self.num_heads,
+            "key_dim": d_model // self.num_heads,
+            "dropout": self.attention_dropout,
+            "num_key_value_heads": self.num_key_value_heads,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
+    def feed_forward_layer(self):
+        """The feed-forward network."""
+        return FeedForward(
+            self.d_ff,
+            self.activation,
+            self.feed_forward_dropout,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def residual_layer(self, name):
+        """The connection around a sub-layer."""
+        return Residual(
+            self.dropout, self.norm_first, self.rms_norm, dtype=self.dtype_policy, name=name
+        )
+
+    def attach_mask_layer(self):
+        """The identity that sets the mask of its output."""
+        return AttachMask(dtype=self.dtype_policy, name="attach_mask")
+
+    def final_norm_layer(self):
+        """The normalisation after a stack whose layers normalise first, else None."""
+        if not self.norm_first:
+            return None
+        return normalization(self.rms_norm, dtype=self.dtype_policy, name="final_norm")

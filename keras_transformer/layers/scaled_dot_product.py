@@ -1,0 +1,156 @@
+"""Scaled dot-product attention of projected heads: whole, or in blocks for local windows."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.masking import combine_masks
+
+# Finite, so that a row without any allowed key has a softmax without NaN before it is zeroed.
+MASKED_SCORE = -1e30
+# Blocks of a local window are at least this long: shorter ones make too many small products.
+SMALLEST_BLOCK = 64
+
+
+def scaled_dot_product_attention(
+    query, key, value, mask=None, bias=None, dropout=None, finite=None, flash_attention=None
+):
+    """softmax(query key^T / sqrt(key_dim) + bias) value for each head, softmax in float32.
+
+    Args:
+        query: (batch, query, heads, key_dim). key: (batch, key, heads, key_dim).
+        value: (batch, key, heads, value_dim).
+        mask: boolean, broadcastable to (batch, heads, query, key), or None.
+        bias: float32, broadcastable to (batch, heads, query, key), or None.
+        dropout: a function applied to the weights, or None.
+        finite: (batch, key) boolean, False where key or value held NaN or inf and was zeroed:
+            a query that may attend there gets NaN, others are untouched. Needs a mask.
+        flash_attention: as in `keras.ops.dot_product_attention`.
+
+    Returns:
+        The context (batch, query, heads, value_dim), exactly 0 for a query without any allowed
+        key. Without bias and dropout it is computed by `keras.ops.dot_product_attention`.
+    """
+    if bias is not None or dropout is not None or not _fused_reads(key, value):
+        return attention_with_weights(query, key, value, mask, bias, dropout, finite)[0]
+    context = ops.dot_product_attention(
+        query,
+        key,
+        value,
+        mask=mask,
+        scale=query.shape[-1] ** -0.5,
+        flash_attention=flash_attention,
+    )
+    return _settle(context, mask, finite)
+
+
+def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None, finite=None):
+    """As `scaled_dot_product_attention`, and the weights before dropout, float32.
+
+    The weights are (batch, heads, query, key), exactly 0 for a query without any allowed key.
+    """
+    query = query * (query.shape[-1] ** -0.5)
+    scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = ops.where(mask, scores, MASKED_SCORE)
+    # `ops.softmax` warns about a single key, which a sentence of one token has by right.
+    single = scores.shape[-1] == 1
+    weights = ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
+    dropped = weights if dropout is None else dropout(weights)
+    context = ops.einsum("bhqk,bkhd->bqhd", ops.cast(dropped, value.dtype), value)
+    if mask is not None:
+        weights = ops.where(ops.any(mask, axis=-1, keepdims=True), weights, 0.0)
+    return _settle(context, mask, finite), weights
+
+
+def local_attention(
+    query, key, value, window, causal=False, key_mask=None, finite=None, bias=None, **options
+):
+    """Attention of each position to those within `window`, in time and memory linear in length.
+
+    The row is cut into blocks. A block of queries meets its own keys and those of the block on
+    either side (with `causal` on the left only), which hold every key within the window.
+
+    Args:
+        query, key, value: as in `scaled_dot_product_attention`, of one length.
+        window: how far a position sees on either side.
+        causal: whether it sees only to the left.
+        key_mask: (batch, length) boolean, or None.
+        finite: (batch, length) boolean, as in `scaled_dot_product_attention`, or None.
+        bias: a function of query positions and key positions that gives a bias, or None.
+        **options: `dropout` and `flash_attention`, as there.
+
+    Returns:
+        The context (batch, length, heads, value_dim).
+
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 4 (restricted attention).
+    """
+    length = query.shape[1] or ops.shape(query)[1]
+    block = max(window, SMALLEST_BLOCK)
+    num_blocks = -(-length // block)
+    neighbours = 2 if causal else 3
+
+    def query_blocks(tensor):
+        padded = _pad(tensor, 0, num_blocks * block - length)
+        return ops.reshape(padded, (-1, block, *tensor.shape[2:]))
+
+    def key_blocks(tensor):
+        right = num_blocks * block - length + (0 if causal else block)
+        padded = _pad(tensor, block, right)
+        parts = [padded[:, i * block : (i + num_blocks) * block] for i in range(neighbours)]
+        shape = (-1, num_blocks, block, *tensor.shape[2:])
+        joined = ops.concatenate([ops.reshape(part, shape) for part in parts], axis=2)
+        return ops.reshape(joined, (-1, neighbours * block, *tensor.shape[2:]))
+
+    query_positions = block + np.arange(block)
+    key_positions = np.arange(neighbours * block)
+    distance = query_positions[:, None] - key_positions[None, :]
+    near = (distance <= window) & (distance >= (0 if causal else -window))
+    if key_mask is None:
+        key_mask = ops.ones(ops.shape(query)[:2], "bool")
+    mask = combine_masks(
+        ops.convert_to_tensor(near[None, None]), key_blocks(key_mask)[:, None, None, :]
+    )
+    context = scaled_dot_product_attention(
+        query_blocks(query),
+        key_blocks(key),
+        key_blocks(value),
+        mask,
+        None if bias is None else bias(query_positions, key_positions),
+        # What is padded is masked in every block, so a False there poisons nothing.
+        finite=None if finite is None else key_blocks(finite),
+        **options,
+    )
+    context = ops.reshape(context, (-1, num_blocks * block, *context.shape[2:]))
+    return context[:, :length]
+
+
+def _fused_reads(key, value):
+    """Whether the backend's fused attention takes these shapes: JAX's wants equal widths."""
+    return keras.backend.backend() != "jax" or key.shape[-1] == value.shape[-1]
+
+
+def _settle(context, mask, finite):
+    """Makes 0 of queries with nothing to attend to, and NaN of those that met NaN or inf."""
+    if mask is None:
+        return context
+    if finite is not None:
+        # -> (batch, heads or 1, query or 1)
+        poisoned = ops.any(
+            ops.logical_and(mask, ops.logical_not(finite)[:, None, None, :]), axis=-1
+        )
+        context = ops.where(_by_query(poisoned), float("nan"), context)
+    return ops.where(_by_query(ops.any(mask, axis=-1)), context, 0)
+
+
+def _by_query(flags):
+    """(batch, heads, query) flags as (batch, query, heads, 1)."""
+    return ops.transpose(flags, (0, 2, 1))[..., None]
+
+
+def _pad(tensor, left, right):
+    """Pads (batch, length, ...) along length with zeros, or False."""
+    widths = [(0, 0), (left, right)] + [(0, 0)] * (len(tensor.shape) - 2)
+    return ops.pad(tensor, widths)

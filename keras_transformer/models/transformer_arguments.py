@@ -1,0 +1,52 @@
+"""Checks of the arguments of `Transformer`."""
+
+import keras
+
+from keras_transformer import arguments
+from keras_transformer.layers import PositionalEncoding
+from keras_transformer.layers.added_position import AddedPosition
+from keras_transformer.layers.attention_position import checked_position
+
+
+def checked_model_position(position):
+    """Returns a position layer of either kind; the paper's for None."""
+    if position is None:
+        return PositionalEncoding()
+    if isinstance(position, dict):
+        position = keras.saving.deserialize_keras_object(position)
+    if not isinstance(position, AddedPosition):
+        return checked_position(position)
+    if position.combine != "add":
+        raise ValueError(
+            "`position` must be added to the embeddings; appending it would change the width of "
+            f"the model. Received: a position layer with combine={position.combine!r}"
+        )
+    return position
+
+
+def check_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
+    """Raises `ValueError` unless one joint vocabulary or two separate ones are given."""
+    joint = vocab_size is not None
+    separate = (source_vocab_size is not None, target_vocab_size is not None)
+    if (joint and any(separate)) or (not joint and not all(separate)):
+        raise ValueError(
+            "give either `vocab_size`, or both `source_vocab_size` and `target_vocab_size`. "
+            f"Received: vocab_size={vocab_size!r}, source_vocab_size={source_vocab_size!r}, "
+            f"target_vocab_size={target_vocab_size!r}"
+        )
+    sizes = {"vocab_size": vocab_size, "source_vocab_size": source_vocab_size}
+    for name, size in {**sizes, "target_vocab_size": target_vocab_size}.items():
+        if size is not None:
+            arguments.positive_integer(name, size)
+
+
+def check_special_ids(model):
+    """Raises `ValueError` unless the special ids are three different ids of the vocabulary."""
+    special_ids = (model.pad_id, model.bos_id, model.eos_id)
+    vocab_size = model.vocab_size or min(model.source_vocab_size, model.target_vocab_size)
+    if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
+        raise ValueError(
+            "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
+            f"Received: pad_id={model.pad_id}, bos_id={model.bos_id}, eos_id={model.eos_id} and "
+            f"a vocabulary of {vocab_size}"
+        )

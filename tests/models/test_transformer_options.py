@@ -1,0 +1,206 @@
+"""The model with each scheme of positions and each option: the contracts hold for all of them."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch, MaskedCrossentropy, Transformer
+from keras_transformer.checks import check_causality, check_padding_invariance
+from keras_transformer.layers import (
+    ALiBi,
+    Decoder,
+    Encoder,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
+)
+from keras_transformer.masking import segment_mask, segment_positions
+from tests.backends import array, arrays, normal, randomise
+from tests.models.test_transformer import SOURCE_IDS, TARGET_IDS, VOCAB, Forced, random_targets
+
+OPTIONS = {
+    "sinusoidal": {},
+    "learned": {"position": lambda: LearnedPositionalEncoding(40)},
+    "rotary": {"position": RotaryPositionalEncoding},
+    "ALiBi": {"position": ALiBi},
+    "relative": {"position": lambda: RelativePositionBias(8, 10)},
+    "window": {"window": 2},
+    "grouped": {"num_key_value_heads": 1},
+    "RMS norm, gated": {"rms_norm": True, "activation": "swiglu", "norm_first": True},
+    "all at once": {
+        "position": RotaryPositionalEncoding,
+        "window": 3,
+        "num_key_value_heads": 1,
+        "rms_norm": True,
+        "activation": "geglu",
+        "norm_first": True,
+        "attention_dropout": 0.1,
+        "feed_forward_dropout": 0.1,
+        "embedding_dropout": 0.2,
+    },
+}
+EACH_OPTION = pytest.mark.parametrize("name", OPTIONS)
+
+
+def built(name, **more):
+    options = {key: v() if key == "position" else v for key, v in OPTIONS[name].items()}
+    model = Transformer(VOCAB, num_layers=2, d_model=12, num_heads=3, d_ff=13, **options, **more)
+    model.build()
+    return randomise(model)
+
+
+@EACH_OPTION
+def test_padding_and_the_future_do_not_leak(name):
+    model = built(name)
+    targets = np.array([[2, 9, 5, 6, 11, 8, 4], [2, 6, 7, 7, 4, 0, 0]], "int32")
+    assert check_padding_invariance(model, (SOURCE_IDS, targets)) < 2e-6
+    assert check_causality(model, (SOURCE_IDS, targets)) < 2e-6
+
+
+@EACH_OPTION
+def test_cached_steps_equal_the_full_decoder(name):
+    model, targets = built(name), random_targets(beams=1, length=7)
+    found = model.generate(SOURCE_IDS, Forced(targets), max_length=7)[:, 0]
+    whole = array(model((SOURCE_IDS, targets[:, 0])))
+    np.testing.assert_allclose(found, whole, atol=2e-6)
+
+
+@EACH_OPTION
+def test_configuration_and_files_rebuild_the_model(name, tmp_path):
+    model = built(name)
+    expected = array(model((SOURCE_IDS, TARGET_IDS)))
+    again = Transformer.from_config(model.get_config())
+    assert again.get_config() == model.get_config()
+    again.build()
+    again.set_weights(model.get_weights())
+    assert (array(again((SOURCE_IDS, TARGET_IDS))) == expected).all()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert (array(loaded((SOURCE_IDS, TARGET_IDS))) == expected).all()
+
+
+@pytest.mark.slow
+@EACH_OPTION
+def test_it_learns_to_copy_in_order(name):
+    keras.utils.set_random_seed(1)
+    options = {key: v() if key == "position" else v for key, v in OPTIONS[name].items()}
+    words = np.random.default_rng(3).integers(4, VOCAB, (512, 4)).astype("int32")
+    labels = np.concatenate([words, np.full((512, 1), 3, "int32")], axis=1)
+    inputs = np.concatenate([np.full((512, 1), 2, "int32"), words], axis=1)
+    model = Transformer(VOCAB, num_layers=1, d_model=32, num_heads=2, d_ff=64, **options)
+    model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=MaskedCrossentropy())
+    history = model.fit((labels, inputs), labels, epochs=12, batch_size=32, verbose=0).history
+    assert history["loss"][-1] < 0.6 * history["loss"][0]
+
+
+def test_learned_positions_bound_the_output():
+    model = built("learned")
+    result = arrays(model.generate(SOURCE_IDS, GreedySearch()))
+    assert result.ids.shape[-1] == 40
+    with pytest.raises(ValueError, match="length 41, max_length=40"):
+        model.generate(SOURCE_IDS, GreedySearch(), max_length=41)
+
+
+def test_a_given_position_layer_stays_the_users_own():
+    position = RelativePositionBias()
+    sizes = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    model = Transformer(VOCAB, **sizes, position=position)
+    model.build()
+    assert not position.built
+    names = [weight.path for weight in model.weights if "bucket_bias" in weight.path]
+    assert len(names) == 2  # one for the encoder, one for the decoder, each shared by its layers
+
+
+@pytest.mark.parametrize(
+    ("position", "rule"),
+    [
+        ("rotary", "`position` must be None, a RotaryPositionalEncoding"),
+        (PositionalEncoding(combine="concat"), "appending it would change the width"),
+    ],
+)
+def test_what_is_no_position_is_refused(position, rule):
+    with pytest.raises(ValueError, match=rule):
+        Transformer(VOCAB, position=position)
+
+
+# --- Packed sequences.
+
+
+@pytest.mark.parametrize("position", [None, RotaryPositionalEncoding, ALiBi, RelativePositionBias])
+def test_packed_sentences_are_as_blind_to_each_other_as_in_rows_of_their_own(position):
+    lengths, memory_lengths = (3, 5, 2), (4, 2, 3)
+    options = {} if position is None else {"position": position()}
+    encoder = Encoder(2, 2, 16, **options)
+    decoder = Decoder(2, 2, 16, **({} if position is None else {"position": position()}))
+    rows = [normal(i, 1, n, 8) for i, n in enumerate(lengths)]
+    memories = [normal(9 + i, 1, n, 8) for i, n in enumerate(memory_lengths)]
+    segments, memory_segments = (
+        np.repeat(np.arange(1, 4), counts)[None] for counts in (lengths, memory_lengths)
+    )
+    add = PositionalEncoding() if position is None else lambda x, positions=None: x
+
+    def run(hidden, memory, segments, memory_segments):
+        hidden = add(hidden, positions=segment_positions(segments))
+        memory = encoder(
+            add(memory, positions=segment_positions(memory_segments)),
+            attention_mask=segment_mask(memory_segments),
+        )
+        return array(
+            decoder(
+                hidden,
+                memory,
+                attention_mask=segment_mask(segments),
+                memory_attention_mask=segment_mask(segments, memory_segments),
+            )
+        )
+
+    packed = [np.concatenate(part, axis=1) for part in (rows, memories)]
+    run(*packed, segments, memory_segments)
+    randomise(encoder), randomise(decoder)
+    together = run(*packed, segments, memory_segments)
+    alone = [
+        run(
+            row, memory, np.ones((1, row.shape[1]), "int32"), np.ones((1, memory.shape[1]), "int32")
+        )
+        for row, memory in zip(rows, memories, strict=True)
+    ]
+    np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=2e-6)
+
+
+# --- Hidden states.
+
+
+def test_hidden_states_of_all_layers_are_those_of_shorter_stacks():
+    hidden, memory = normal(1, 2, 5, 8), normal(2, 2, 4, 8)
+    encoder, decoder = (stack(3, 2, 16, norm_first=True) for stack in (Encoder, Decoder))
+    outputs, states = encoder(hidden, return_hidden_states=True)
+    assert len(states) == 3
+    first = encoder.layers[0](hidden)
+    np.testing.assert_allclose(array(states[0]), array(first), atol=1e-6)
+    np.testing.assert_allclose(array(encoder.final_norm(states[-1])), array(outputs), atol=1e-6)
+    outputs, weights, states = decoder(
+        hidden, memory, return_attention_scores=True, return_hidden_states=True
+    )
+    assert (len(weights), len(states)) == (3, 3)
+    np.testing.assert_allclose(array(decoder.final_norm(states[-1])), array(outputs), atol=1e-6)
+    symbolic = encoder(keras.Input((5, 8)), return_hidden_states=True)
+    assert [state.shape for state in symbolic[1]] == [(None, 5, 8)] * 3
+
+
+def test_each_dropout_has_a_rate_of_its_own():
+    hidden = normal(1, 2, 5, 8)
+    for name in ("dropout", "attention_dropout", "feed_forward_dropout"):
+        rates = {"dropout": 0.0, name: 0.5}
+        encoder = Encoder(1, 2, 16, **rates)
+        plain, dropped = array(encoder(hidden)), array(encoder(hidden, training=True))
+        assert np.abs(plain - dropped).max() > 1e-3
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8}
+    model = Transformer(VOCAB, **sizes, dropout=0.0, embedding_dropout=0.5)
+    inputs = (SOURCE_IDS, TARGET_IDS)
+    assert np.abs(array(model(inputs)) - array(model(inputs, training=True))).max() > 1e-3
+
+
+def test_beam_search_runs_with_everything_at_once():
+    result = arrays(built("all at once").generate(SOURCE_IDS, BeamSearch(3), max_length=6))
+    assert result.ids.shape == (2, 3, 6)
