@@ -1,0 +1,1 @@
+"""Measurements: `python -m benchmarks.NAME` compares with peers in the same run."""
