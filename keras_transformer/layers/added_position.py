@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.waves import position_range
+from keras_transformer.layers.waves import LARGEST_POSITION, position_range
 from keras_transformer.masking import integer_ids
 
 
@@ -40,8 +40,15 @@ class AddedPosition(keras.layers.Layer):
             length = ops.shape(inputs)[1] if length is None else length
             encoding = ops.expand_dims(self.encoding(length), 0)
         else:
-            encoding = self.rows(integer_ids("positions", positions))
+            encoding = self._rows_of(ops.cast(integer_ids("positions", positions), "int32"))
         return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
+
+    def _rows_of(self, positions):
+        """Rows of positions known at run time only; NaN where there is no such row."""
+        limit = LARGEST_POSITION + 1 if self.max_length is None else self.max_length
+        known = ops.logical_and(positions >= 0, positions < limit)
+        rows = self.rows(ops.where(known, positions, 0))
+        return ops.where(known[..., None], rows, float("nan"))
 
     def encoding(self, length):
         """Returns the first `length` rows, float32 (length, d_model)."""

@@ -1,5 +1,7 @@
 """What a scheme of positions inside attention may do: turn queries and keys, or bias scores."""
 
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
@@ -31,17 +33,30 @@ def distances(query_positions, key_positions):
     return key[None, :] - query[:, None]
 
 
+class Shared(NamedTuple):
+    """Hands a block's position to the layers inside it, which then use this very object."""
+
+    position: AttentionPosition | None
+
+
 def checked_position(position):
-    """Returns `position`, rebuilt when it is a saved configuration, or raises `ValueError`."""
+    """Returns a copy of `position` or of its saved configuration, or raises `ValueError`.
+
+    A copy, for a position in two layers would be saved in one of them only.
+    """
+    if isinstance(position, Shared):
+        return position.position
     if isinstance(position, dict):
         position = keras.saving.deserialize_keras_object(position)
-    if position is not None and not isinstance(position, AttentionPosition):
+    if position is None:
+        return None
+    if not isinstance(position, AttentionPosition):
         raise ValueError(
             "`position` must be None, a RotaryPositionalEncoding, a RelativePositionBias or an "
             "ALiBi; positions that are added to embeddings go before the first layer. "
             f"Received: position={position!r}"
         )
-    return position
+    return type(position).from_config(position.get_config())
 
 
 def position_config(position):

@@ -15,7 +15,11 @@ from keras_transformer.layers.attention_arguments import (
 from keras_transformer.layers.attention_axes import AttentionAxes
 from keras_transformer.layers.attention_position import checked_position, position_config
 from keras_transformer.layers.implicit_masks import AttachMask, ReadMask
-from keras_transformer.layers.keras_attention import config_from_keras, keras_twin
+from keras_transformer.layers.keras_attention import (
+    config_from_keras,
+    copy_weights,
+    keras_twin,
+)
 
 
 class AttentionProjections(keras.layers.Layer):
@@ -48,7 +52,8 @@ class AttentionProjections(keras.layers.Layer):
         position=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # No cast by Keras: it would make two tensors of one that is query and value both.
+        super().__init__(**{"autocast": False, **kwargs})
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.key_dim = arguments.positive_integer("key_dim", key_dim)
         self.value_dim = arguments.positive_integer(
@@ -84,7 +89,7 @@ class AttentionProjections(keras.layers.Layer):
         own = cls.from_config(config_from_keras(layer))
         if layer.built:
             own.build_from_config(layer.get_build_config())
-            own.set_weights(layer.get_weights())
+            copy_weights(layer, own)
         return own
 
     def to_keras(self):
@@ -96,7 +101,7 @@ class AttentionProjections(keras.layers.Layer):
         twin = keras_twin(self)
         if self.built:
             twin.build_from_config(self.get_build_config())
-            twin.set_weights(self.get_weights())
+            copy_weights(self, twin)
         return twin
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -167,6 +172,30 @@ class AttentionProjections(keras.layers.Layer):
             "bias_constraint": self.bias_constraint,
             "dtype": self.dtype_policy,
         }
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        """Returns the query's shape with the output's width."""
+        if value_shape is not None:
+            check_lengths(value_shape, value_shape if key_shape is None else key_shape)
+        return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
+
+    def compute_output_spec(
+        self, query, value, key=None, query_mask=None, value_mask=None, key_mask=None,
+        attention_mask=None, return_attention_scores=False, training=None, use_causal_mask=False,
+    ):  # fmt: skip
+        """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
+        shape = self.compute_output_shape(query.shape, value.shape, getattr(key, "shape", None))
+        output = keras.KerasTensor(shape, self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        if self.axes is not None:
+            shape = self.axes.weights_shape(self.num_heads, query.shape, value.shape)
+        return output, keras.KerasTensor(shape, "float32")
+
+    def compute_mask(self, query, previous_mask):
+        """Returns the query's mask."""
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
     def get_config(self):
         """Returns the constructor's arguments."""

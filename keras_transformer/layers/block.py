@@ -4,7 +4,7 @@ import keras
 
 from keras_transformer import arguments
 from keras_transformer.layers.attention_arguments import checked_key_value_heads, checked_window
-from keras_transformer.layers.attention_position import checked_position, position_config
+from keras_transformer.layers.attention_position import Shared, checked_position, position_config
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
@@ -49,7 +49,7 @@ class Block(keras.layers.Layer):
         self.supports_masking = True
 
     def options(self):
-        """The constructor's arguments that layers and stacks share."""
+        """The constructor's arguments, for the layers of a stack."""
         return {
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
@@ -61,7 +61,7 @@ class Block(keras.layers.Layer):
             "rms_norm": self.rms_norm,
             "num_key_value_heads": self.num_key_value_heads,
             "window": self.window,
-            "position": self.position,
+            "position": Shared(self.position),
         }
 
     def get_config(self):
@@ -75,7 +75,9 @@ class Block(keras.layers.Layer):
     def self_attention_layer(self, name, d_model):
         """An attention of the input to itself, with the block's window and positions."""
         return MultiHeadAttention(
-            window=self.window, position=self.position, **self._attention_arguments(name, d_model)
+            window=self.window,
+            position=Shared(self.position),
+            **self._attention_arguments(name, d_model),
         )
 
     def cross_attention_layer(self, name, d_model):

@@ -143,9 +143,14 @@ class Decoder(Block):
         self,
         inputs,
         memory=None,
+        padding_mask=None,
+        memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
+        training=None,
         return_attention_scores=False,
         return_hidden_states=False,
-        **other_arguments,
+        **implicit_masks,
     ):
         """Returns symbolic outputs, the weights over the memory float32."""
         outputs, extra = keras.KerasTensor(inputs.shape, self.compute_dtype), []

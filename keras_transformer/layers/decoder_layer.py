@@ -196,7 +196,16 @@ class DecoderLayer(Block):
         return inputs_shape
 
     def compute_output_spec(
-        self, inputs, memory=None, return_attention_scores=False, **other_arguments
+        self,
+        inputs,
+        memory=None,
+        padding_mask=None,
+        memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        **implicit_masks,
     ):
         """Returns symbolic outputs, the weights over the memory float32."""
         outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)

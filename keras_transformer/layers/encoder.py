@@ -96,7 +96,15 @@ class Encoder(Block):
         """Returns the input's shape."""
         return input_shape
 
-    def compute_output_spec(self, inputs, return_hidden_states=False, **other_arguments):
+    def compute_output_spec(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_hidden_states=False,
+        **implicit_masks,
+    ):
         """Returns symbolic outputs."""
         outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
         return (outputs, [outputs] * self.num_layers) if return_hidden_states else outputs

@@ -3,6 +3,18 @@
 import keras
 
 
+def copy_weights(source, target):
+    """Gives `target` the weights of `source`, or raises `ValueError` when they are not alike."""
+    weights, count = source.get_weights(), len(target.weights)
+    if len(weights) != count:
+        raise ValueError(
+            "weights are copied between attention layers as they are: the projections must be "
+            "neither quantized nor hold LoRA weights. "
+            f"Received: {source.name} with {len(weights)} weights in place of {count}"
+        )
+    target.set_weights(weights)
+
+
 def config_from_keras(layer):
     """The constructor's arguments of ours that make `layer`, a Keras attention layer, again."""
     config = layer.get_config()

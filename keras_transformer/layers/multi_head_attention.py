@@ -3,14 +3,20 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention_arguments import check_lengths, per_head
+from keras_transformer.layers.attention_arguments import per_head
 from keras_transformer.layers.attention_projections import AttentionProjections
 from keras_transformer.layers.scaled_dot_product import (
     attention_with_weights,
     local_attention,
     scaled_dot_product_attention,
 )
-from keras_transformer.layers.sequences import all_finite, any_within, length_of, same_length
+from keras_transformer.layers.sequences import (
+    all_finite,
+    any_within,
+    cast_alike,
+    length_of,
+    same_length,
+)
 from keras_transformer.layers.waves import position_range
 from keras_transformer.masking import (
     boolean_mask,
@@ -109,6 +115,7 @@ class MultiHeadAttention(AttentionProjections):
         memory_mask = combine_masks(
             value_mask, key_mask, *self.read_mask(value), *self.read_mask(key)
         )
+        query, value, key = cast_alike(self.compute_dtype, query, value, key)
         whole_query, whole_value = query, value
         rows = [query_mask, memory_mask]
         if self.axes is not None:
@@ -274,26 +281,3 @@ class MultiHeadAttention(AttentionProjections):
         if self.use_gate:
             context = context * self.gate_dense(query)
         return self.output_dense(context)
-
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
-        """Returns the query's shape with the output's width."""
-        if value_shape is not None:
-            check_lengths(value_shape, value_shape if key_shape is None else key_shape)
-        return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
-
-    def compute_output_spec(
-        self, query, value, key=None, return_attention_scores=False, **other_arguments
-    ):
-        """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
-        shape = self.compute_output_shape(query.shape, value.shape, getattr(key, "shape", None))
-        output = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
-            return output
-        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
-        if self.axes is not None:
-            shape = self.axes.weights_shape(self.num_heads, query.shape, value.shape)
-        return output, keras.KerasTensor(shape, "float32")
-
-    def compute_mask(self, query, previous_mask):
-        """Returns the query's mask."""
-        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask

@@ -34,11 +34,11 @@ def scaled_dot_product_attention(
     if bias is not None or dropout is not None or not _fused_reads(key, value):
         return attention_with_weights(query, key, value, mask, bias, dropout, finite)[0]
     context = ops.dot_product_attention(
-        query,
+        query * (query.shape[-1] ** -0.5),  # before the product, which float16 may not hold
         key,
         value,
         mask=mask,
-        scale=query.shape[-1] ** -0.5,
+        scale=1.0,
         flash_attention=flash_attention,
     )
     return _settle(context, mask, finite)
@@ -87,22 +87,22 @@ def local_attention(
 
     Reference: Vaswani et al. 2017, "Attention Is All You Need", section 4 (restricted attention).
     """
-    length = query.shape[1] or ops.shape(query)[1]
+    batch, length = ops.shape(query)[:2]
     block = max(window, SMALLEST_BLOCK)
     num_blocks = -(-length // block)
     neighbours = 2 if causal else 3
 
     def query_blocks(tensor):
         padded = _pad(tensor, 0, num_blocks * block - length)
-        return ops.reshape(padded, (-1, block, *tensor.shape[2:]))
+        return ops.reshape(padded, (batch * num_blocks, block, *tensor.shape[2:]))
 
     def key_blocks(tensor):
         right = num_blocks * block - length + (0 if causal else block)
         padded = _pad(tensor, block, right)
         parts = [padded[:, i * block : (i + num_blocks) * block] for i in range(neighbours)]
-        shape = (-1, num_blocks, block, *tensor.shape[2:])
+        shape = (batch, num_blocks, block, *tensor.shape[2:])
         joined = ops.concatenate([ops.reshape(part, shape) for part in parts], axis=2)
-        return ops.reshape(joined, (-1, neighbours * block, *tensor.shape[2:]))
+        return ops.reshape(joined, (batch * num_blocks, neighbours * block, *tensor.shape[2:]))
 
     query_positions = block + np.arange(block)
     key_positions = np.arange(neighbours * block)
@@ -123,7 +123,7 @@ def local_attention(
         finite=None if finite is None else key_blocks(finite),
         **options,
     )
-    context = ops.reshape(context, (-1, num_blocks * block, *context.shape[2:]))
+    context = ops.reshape(context, (batch, num_blocks * block, *context.shape[2:]))
     return context[:, :length]
 
 

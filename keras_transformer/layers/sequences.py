@@ -3,6 +3,12 @@
 from keras import ops
 
 
+def cast_alike(dtype, *tensors):
+    """Casts each tensor; those that are one object stay one."""
+    cast = {id(tensor): ops.cast(tensor, dtype) for tensor in tensors}
+    return [cast[id(tensor)] for tensor in tensors]
+
+
 def same_length(query, value):
     """Whether queries and keys are known beforehand to be equally many."""
     return query is value or (query.shape[1] is not None and query.shape[1] == value.shape[1])

@@ -6,6 +6,7 @@ from keras import ops
 # Positions known only at run time are read in digits of this base, the smallest first.
 DIGIT_BASE = 128
 NUM_DIGITS = 3
+LARGEST_POSITION = DIGIT_BASE**NUM_DIGITS - 1
 
 
 def sin_cos(positions, frequencies):
@@ -14,7 +15,7 @@ def sin_cos(positions, frequencies):
     A NumPy array of positions is computed in float64. A float32 angle would be off by 5e-4 at
     position 8,192, so a tensor of positions is looked up digit by digit in tables made in
     float64, and the digits' angles are summed by the addition theorem. Its positions must be
-    below 128 ** 3.
+    0 to `LARGEST_POSITION`.
     """
     frequencies = np.asarray(frequencies, "float64")
     if isinstance(positions, np.ndarray):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import PositionalEncoding
+from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
 from tests.backends import POLICIES, array, compiled, normal
 from tests.numpy_reference import positional_encoding
 
@@ -110,3 +110,19 @@ def test_the_encoding_receives_no_weights():
     layer = PositionalEncoding()
     layer(ops.zeros((1, 2, 4)))
     assert layer.weights == []
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int64"])
+def test_explicit_positions_may_be_integers_of_any_width(dtype):
+    positions = np.array([[0, 1, 127, 3]], dtype)
+    found = array(PositionalEncoding()(np.zeros((1, 4, 8)), positions=positions))
+    np.testing.assert_allclose(found[0], positional_encoding(128, 8)[positions[0]], atol=1e-6)
+
+
+def test_a_position_that_there_is_not_gives_nan_and_no_other_row():
+    inputs = np.zeros((1, 3, 4))
+    for layer in (PositionalEncoding(max_length=8), LearnedPositionalEncoding(8)):
+        found = array(layer(inputs, positions=np.array([[7, 8, -1]])))
+        assert np.isnan(found).any(axis=-1).tolist() == [[False, True, True]]
+    found = array(PositionalEncoding()(inputs, positions=np.array([[9000, -1, 128**3]])))
+    assert np.isnan(found).any(axis=-1).tolist() == [[False, True, True]]

@@ -1,0 +1,51 @@
+"""What of Keras's quantization and LoRA reaches our attention, and what is refused."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import MultiHeadAttention
+from tests.backends import array, normal
+
+HIDDEN = normal(0, 2, 5, 8)
+
+
+def built(layer_class):
+    layer = layer_class(2, 4)
+    layer(HIDDEN, HIDDEN)
+    return layer
+
+
+@pytest.mark.parametrize("way", ["lora", "int8"])
+def test_changed_weights_are_refused_both_ways(way):
+    def change(layer):
+        if way == "lora":
+            layer.query_dense.enable_lora(2)
+        else:
+            layer.query_dense.quantize("int8")
+        return layer
+
+    with pytest.raises(ValueError, match="neither quantized nor hold LoRA weights"):
+        MultiHeadAttention.from_keras(change(built(keras.layers.MultiHeadAttention)))
+    with pytest.raises(ValueError, match="neither quantized nor hold LoRA weights"):
+        change(built(MultiHeadAttention)).to_keras()
+
+
+def test_int8_weights_are_close_to_those_they_came_from():
+    layer = built(MultiHeadAttention)
+    expected = array(layer(HIDDEN, HIDDEN))
+    for part in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
+        part.quantize("int8")
+    found = array(layer(HIDDEN, HIDDEN))
+    assert not (found == expected).all()
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_lora_starts_at_the_layer_and_trains_its_own_weights_alone():
+    layer = built(MultiHeadAttention)
+    expected = array(layer(HIDDEN, HIDDEN))
+    layer.query_dense.enable_lora(2)
+    np.testing.assert_allclose(array(layer(HIDDEN, HIDDEN)), expected, atol=1e-6)
+    names = [weight.name for weight in layer.query_dense.trainable_weights]
+    assert "kernel" not in names
+    assert sum("lora" in name for name in names) == 2

@@ -1,0 +1,42 @@
+"""What may be given by position in a call may be given by position in a functional model."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, MultiHeadAttention
+from tests.backends import array, normal
+
+HIDDEN, MEMORY = normal(0, 2, 5, 8), normal(1, 2, 4, 8)
+MASK = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], "bool")
+MEMORY_MASK = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], "bool")
+CALLS = {
+    "attention": (lambda: MultiHeadAttention(2, 4), (HIDDEN, MEMORY, MEMORY, MASK, MEMORY_MASK)),
+    "encoder layer": (lambda: EncoderLayer(2, 16), (HIDDEN, MASK)),
+    "encoder": (lambda: Encoder(1, 2, 16), (HIDDEN, MASK)),
+    "decoder layer": (lambda: DecoderLayer(2, 16), (HIDDEN, MEMORY, MASK, MEMORY_MASK)),
+    "decoder": (lambda: Decoder(1, 2, 16), (HIDDEN, MEMORY, MASK, MEMORY_MASK)),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs"), CALLS.values(), ids=CALLS)
+def test_masks_may_be_given_by_position(make, inputs):
+    layer = make()
+    expected = array(layer(*inputs))
+    symbols = [keras.Input(x.shape[1:], dtype=x.dtype.name) for x in inputs]
+    model = keras.Model(symbols, layer(*symbols))
+    np.testing.assert_allclose(array(model(list(inputs))), expected, atol=1e-6)
+    unmasked = [x for x in inputs if x.dtype != bool]
+    assert not np.allclose(array(layer(*unmasked)), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(("make", "inputs"), CALLS.values(), ids=CALLS)
+def test_the_symbolic_call_has_the_parameters_of_the_call_in_their_order(make, inputs):
+    cls = type(make())
+    call = [name for name in inspect.signature(cls.call).parameters if not name.endswith("s_mask")]
+    spec = inspect.signature(cls.compute_output_spec).parameters
+    if cls is not EncoderLayer:  # which leaves it to Keras
+        named = [name for name in spec if name != "implicit_masks"]
+        assert named == call[: len(named)]
