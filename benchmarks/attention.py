@@ -1,8 +1,9 @@
 """Forward and backward time of our MultiHeadAttention beside Keras's and torch's layer.
 
-    python -m benchmarks.attention [--seconds 2] [--backends tensorflow torch]
+    python -m benchmarks.attention [--seconds 2] [--backends tensorflow jax torch]
 
-Self-attention, float32, a padding mask, the same weights' shapes. Each backend runs in a process
+Self-attention, float32, a padding mask, the same weights' shapes, gradients by
+the weights and the input. Each backend runs in a process
 of its own; within it the layers take turns and medians are compared, so that the ratios hold
 while the machine's speed drifts. A ratio below 1 says that ours is faster.
 """
@@ -21,7 +22,7 @@ def main():
     """Runs each backend in a process and prints its table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0, help="for each line of the table")
-    parser.add_argument("--backends", nargs="+", default=["tensorflow", "torch"])
+    parser.add_argument("--backends", nargs="+", default=["tensorflow", "jax", "torch"])
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
@@ -72,7 +73,7 @@ def candidates(backend, size, mode):
         "ours": lambda: MultiHeadAttention(heads, d_model // heads, dropout=dropout),
         "Keras": lambda: keras.layers.MultiHeadAttention(heads, d_model // heads, dropout=dropout),
     }
-    steps = tensorflow_step if backend == "tensorflow" else torch_step
+    steps = {"tensorflow": tensorflow_step, "jax": jax_step, "torch": torch_step}[backend]
     functions = {}
     for name, layer in make.items():
         functions |= steps(name, layer(), size, mode)
@@ -109,12 +110,44 @@ def tensorflow_step(name, layer, size, mode):
 
     def train():
         with tf.GradientTape() as tape:
+            tape.watch(hidden)
             loss = tf.reduce_sum(forward(hidden, True) ** 2)
-        weights = [weight.value for weight in layer.trainable_weights]
-        return sum(tf.reduce_sum(gradient) for gradient in tape.gradient(loss, weights))
+        sources = [hidden, *(weight.value for weight in layer.trainable_weights)]
+        return sum(tf.reduce_sum(gradient) for gradient in tape.gradient(loss, sources))
 
     run = tf.function(infer if mode == "inference" else train, jit_compile=True)
     return {name: lambda: run().numpy()}
+
+
+def jax_step(name, layer, size, mode):
+    """One call of the layer, compiled as `fit` compiles it."""
+    import jax
+
+    hidden, mask = map(jax.numpy.asarray, inputs(size))
+    layer.build(hidden.shape, hidden.shape)
+    kept = [variable.value for variable in layer.non_trainable_variables]
+
+    def forward(values, hidden, kept, training):
+        return layer.stateless_call(
+            values, kept, hidden, hidden, value_mask=mask, training=training
+        )
+
+    @jax.jit
+    def infer(values, hidden, kept):
+        return forward(values, hidden, kept, False)[0].sum()
+
+    @jax.jit
+    def train(values, hidden, kept):
+        def loss(values, hidden):
+            output, _ = forward(values, hidden, kept, True)
+            return (output**2).sum()
+
+        found = jax.tree.leaves(jax.grad(loss, (0, 1))(values, hidden))
+        return sum(gradient.sum() for gradient in found)
+
+    run = infer if mode == "inference" else train
+    values = [variable.value for variable in layer.trainable_variables]
+    return {name: lambda: float(run(values, hidden, kept))}
 
 
 def torch_step(name, layer, size, mode):
@@ -122,6 +155,7 @@ def torch_step(name, layer, size, mode):
     import torch
 
     hidden, mask = map(torch.tensor, inputs(size))
+    hidden.requires_grad_(mode != "inference")
     if isinstance(layer, torch.nn.MultiheadAttention):
         layer.train(mode != "inference")
         weights = list(layer.parameters())
@@ -142,7 +176,7 @@ def torch_step(name, layer, size, mode):
 
     def train():
         loss = (forward(True) ** 2).sum()
-        return float(sum(gradient.sum() for gradient in torch.autograd.grad(loss, weights)))
+        return float(sum(gradient.sum() for gradient in torch.autograd.grad(loss, [hidden, *weights])))
 
     return {name: infer if mode == "inference" else train}
 
