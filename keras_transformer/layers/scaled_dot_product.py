@@ -128,8 +128,14 @@ def local_attention(
 
 
 def _fused_reads(key, value):
-    """Whether the backend's fused attention takes these shapes: JAX's wants equal widths."""
-    return keras.backend.backend() != "jax" or key.shape[-1] == value.shape[-1]
+    """Whether the backend's fused attention takes these keys and values."""
+    if keras.backend.backend() != "jax":
+        return True
+    if key.shape[-1] != value.shape[-1]:
+        return False
+    # A processor has no product of float16 that sums in float32, which JAX's asks for.
+    is_float16 = keras.backend.standardize_dtype(key.dtype) == "float16"
+    return not is_float16 or any("cpu" not in name for name in keras.distribution.list_devices())
 
 
 def _settle(context, mask, finite):
