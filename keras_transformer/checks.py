@@ -9,31 +9,38 @@ from keras_transformer import arguments
 __all__ = ["check_causality", "check_padding_invariance"]
 
 
-def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5):
+def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, side="right"):
     """Checks that outputs at real positions depend neither on padding nor on the rest of a batch.
 
     `max |model(inputs) - model(inputs with more padding)| <= tolerance`, and the same for each
     row alone, without its padding.
 
     Args:
-        model: a model or layer, or any function of `inputs`.
-        inputs: integer ids (batch, length), or a tuple, list or dict of such arrays, with
-            sentences of different lengths. The model must take any batch size and length.
-        pad_id: the id that is padding.
-        extra: how much padding is added; to a second array of inputs one more, and so on, which
-            tells the array that an output is aligned with.
+        model: a model or layer, or any function of `inputs`. It must take any batch size and
+            length.
+        inputs: integer ids or a boolean mask, True at real positions, (batch, length), or a
+            tuple, list or dict of arrays that holds some, with rows of different lengths.
+            Numbers (batch, length, ...) need ids or a mask of their length; every other array
+            has no padding and stays as it is.
+        pad_id: the id that is padding. Masks are padded with False, numbers with large noise.
+        extra: how much padding is added; to a second array of ids one more, and so on, which
+            tells the array that an output is aligned with. Arrays of one length get as much as
+            each other if there are masks or numbers, or if the model needs it.
         tolerance: the largest difference that is no leak.
+        side: "right" or "left", where the inputs are padded.
 
     Shapes:
         Outputs that grow with an array of inputs are (batch, length, ...) and compared at its
-        real tokens; others are (batch, ...) and compared whole.
+        real positions: where its mask is True or, without one, where not all ids of arrays that
+        grew with it are `pad_id`. Others are (batch, ...) and compared whole.
 
     Returns:
         The largest difference found.
 
     Raises:
         AssertionError: naming the position, the size and the cause of the largest leak.
-        ValueError: for inputs that are not integers of rank 2.
+        ValueError: for inputs that cannot be padded, a model that raises when they are, or an
+            output that grows otherwise than its input.
 
     Example:
 
@@ -45,35 +52,22 @@ def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5):
     True
     """
     arguments.positive_integer("extra", extra)
-    parts = [_ids(part) for part in keras.tree.flatten(inputs)]
+    step = 1 if arguments.one_of("side", side, ("right", "left")) == "right" else -1
+    parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
     run = _runner(model, inputs)
     whole = run(parts)
-    more = [extra + index for index in range(len(parts))]
-    longer = run(
-        [
-            np.pad(part, [(0, 0), (0, count)], constant_values=pad_id)
-            for part, count in zip(parts, more, strict=True)
-        ]
-    )
-    leaks = []
-    for number, (output, grown) in enumerate(zip(whole, longer, strict=True)):
-        aligned = _aligned_part(output, grown, more)
-        real = np.ones(output.shape[:1], bool) if aligned is None else parts[aligned] != pad_id
-        if aligned is not None:
-            grown = grown[:, : output.shape[1]]
-        cause = f"with {' and '.join(map(str, more))} more padding tokens"
-        leaks.append(_largest(output, grown, real, number, cause, row=None))
+    amounts, longer = _run_longer(run, parts, pad_id, extra, step)
+    reals = [_real(parts, amounts, amount, pad_id) for amount in amounts]
+    compared = [
+        _compared(*outputs, dict(zip(amounts, reals, strict=True)))
+        for outputs in zip(whole, longer, strict=True)
+    ]
+    added = " and ".join(str(amount) for amount in dict.fromkeys(amounts) if amount)
+    leaks = _leaks(whole, longer, compared, f"with {added} more padding tokens", step)
     for row in range(len(parts[0])):
-        alone = run([_trimmed(part[row : row + 1], pad_id) for part in parts])
-        for number, (output, single) in enumerate(zip(whole, alone, strict=True)):
-            aligned = _aligned_part(output, longer[number], more)
-            mine = output[row : row + 1]
-            real = np.ones((1,), bool)
-            if aligned is not None:
-                mine = mine[:, : single.shape[1]]
-                real = parts[aligned][row : row + 1, : single.shape[1]] != pad_id
-            cause = f"with sentence {row} alone, without its padding"
-            leaks.append(_largest(mine, single, real, number, cause, row))
+        alone = [_alone(part, real, row, step) for part, real in zip(parts, reals, strict=True)]
+        cause = f"with sentence {row} alone, without its padding"
+        leaks += _leaks(whole, _run_changed(run, parts, alone), compared, cause, step, row)
     return _judge(leaks, tolerance, "padding", len(whole))
 
 
@@ -85,7 +79,9 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
     Args:
         model: a model or layer, or any function of `inputs`.
         inputs: integer ids (batch, length) or numbers (batch, length, ...), or a tuple, list or
-            dict of arrays, of which the last is changed: the target of a `Transformer`.
+            dict of arrays, of which the last is changed: the target of a `Transformer`. Ids
+            become other ids of `inputs`, booleans their opposite, and numbers the opposite of
+            themselves and of noise of their feature's size: no norm of a position hides that.
         pad_id: the id that is padding, which stays as it is.
         tolerance: the largest difference that is no leak.
 
@@ -118,28 +114,13 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
                 "an output must be as long as the input that is changed. Received: an output of "
                 f"shape {output.shape} for an input of shape {varied.shape}"
             )
-    leaks = []
+    leaks, random = [], np.random.default_rng(0)
     for position in range(1, varied.shape[1]):
-        changed = _changed(varied, position, pad_id)
-        for number, (output, other) in enumerate(
-            zip(whole, run([*parts[:-1], changed]), strict=True)
-        ):
-            before = np.ones((len(output), position), bool)
-            cause = f"when position {position} of the input changes"
-            leaks.append(
-                _largest(output[:, :position], other[:, :position], before, number, cause, None)
-            )
+        others = run([*parts[:-1], _changed(varied, position, pad_id, random)])
+        before = np.broadcast_to(np.arange(varied.shape[1]) < position, varied.shape[:2])
+        cause = f"when position {position} of the input changes"
+        leaks += _leaks(whole, others, [before] * len(whole), cause)
     return _judge(leaks, tolerance, "the future", len(whole))
-
-
-def _ids(part):
-    part = np.asarray(part)
-    if part.ndim != 2 or not np.issubdtype(part.dtype, np.integer):
-        raise ValueError(
-            "`inputs` must be integer ids of shape (batch, length). "
-            f"Received: an array of shape {part.shape} and dtype {part.dtype}"
-        )
-    return part
 
 
 def _runner(model, inputs):
@@ -153,37 +134,147 @@ def _runner(model, inputs):
     return run
 
 
-def _aligned_part(output, grown, more):
-    """The number of the inputs that an output grew with, or None."""
-    if output.ndim < 2 or grown.shape[1] - output.shape[1] not in more:
-        return None
-    return more.index(grown.shape[1] - output.shape[1])
-
-
-def _trimmed(row, pad_id):
-    real = np.flatnonzero((row != pad_id).any(axis=0))
-    return row[:, : real[-1] + 1 if len(real) else 1]
-
-
-def _changed(varied, position, pad_id):
-    """`varied` with another value at `position`, except where it is padding."""
-    changed = varied.copy()
-    if not np.issubdtype(varied.dtype, np.integer):
-        changed[:, position] += 1
-        return changed
-    known = np.unique(varied[varied != pad_id])
-    if len(known) < 2:
+def _run_changed(run, parts, changed):
+    """`run(changed)`, or a `ValueError` that tells its shapes from those of the inputs."""
+    try:
+        return run(changed)
+    except Exception as error:
+        took, refused = (", ".join(str(part.shape) for part in some) for some in (parts, changed))
         raise ValueError(
-            "`inputs` must hold at least two different ids to change one for another. "
-            f"Received: {known.tolist()}"
+            "`model` must take any length and any batch size. Received: a model that took "
+            f"{took} and raised {type(error).__name__} for {refused}"
+        ) from error
+
+
+def _run_longer(run, parts, pad_id, extra, step):
+    """(the padding that each part got, the outputs with it)."""
+    shared = _shared_amounts(parts, extra)
+    if all(part.ndim == 2 and np.issubdtype(part.dtype, np.integer) for part in parts):
+        own = [extra + index for index in range(len(parts))]
+        try:
+            return own, run(_padded(parts, own, pad_id, step))
+        except Exception:  # the model may want them equally long, as ids and their segments
+            pass
+    return shared, _run_changed(run, parts, _padded(parts, shared, pad_id, step))
+
+
+def _shared_amounts(parts, extra):
+    """The padding for each part: the same for arrays of one length, 0 for those without any."""
+    lengths = list(dict.fromkeys(part.shape[1] for part in parts if _tells_padding(part)))
+    if not lengths:
+        found = ", ".join(f"{part.dtype} {part.shape}" for part in parts)
+        raise ValueError(
+            "`inputs` must hold integer ids or a boolean mask of shape (batch, length), which "
+            f"tell what is padding. Received: {found}"
         )
-    following = dict(zip(known, np.roll(known, 1), strict=True))
-    changed[:, position] = [following.get(token, token) for token in varied[:, position]]
+    return [
+        extra + lengths.index(part.shape[1]) if part.ndim > 1 and part.shape[1] in lengths else 0
+        for part in parts
+    ]
+
+
+def _tells_padding(part):
+    return part.ndim == 2 and (part.dtype == bool or np.issubdtype(part.dtype, np.integer))
+
+
+def _padded(parts, amounts, pad_id, step):
+    """The parts with padding: False, `pad_id` or large noise."""
+    random, padded = np.random.default_rng(0), []
+    for part, amount in zip(parts, amounts, strict=True):
+        if amount:
+            padding = random.normal(size=(len(part), amount, *part.shape[2:])) * 10 * _size(part)
+            if part.dtype == bool or np.issubdtype(part.dtype, np.integer):
+                padding = np.full_like(padding, pad_id if part.dtype != bool else False)
+            part = np.concatenate([part[:, ::step], padding.astype(part.dtype)], axis=1)[:, ::step]
+        padded.append(part)
+    return padded
+
+
+def _real(parts, amounts, amount, pad_id):
+    """True (batch, length) where the parts that got this amount are not padding; None for 0."""
+    if amount == 0:
+        return None
+    marks = [
+        part
+        for part, its_amount in zip(parts, amounts, strict=True)
+        if its_amount == amount and _tells_padding(part)
+    ]
+    masks = [mark for mark in marks if mark.dtype == bool]
+    return np.any(masks or [mark != pad_id for mark in marks], axis=0)
+
+
+def _compared(output, grown, reals):
+    """True at the positions (batch, length) of an output to compare, or for it whole (batch,)."""
+    if output.shape == grown.shape:
+        return np.ones(output.shape[:1], bool)
+    real = reals.get(grown.shape[1] - output.shape[1]) if output.ndim > 1 else None
+    expected = None if real is None else (*real.shape, *grown.shape[2:])
+    if output.shape != expected:
+        raise ValueError(
+            "an output must be as long as an array of inputs that is padded, or of one shape. "
+            f"Received: an output of shape {output.shape}, {grown.shape} with more padding"
+        )
+    return real
+
+
+def _alone(part, real, row, step):
+    """One row of a part, up to the last of its `real` positions."""
+    part = part[row : row + 1]
+    if real is None:
+        return part
+    positions = np.flatnonzero(real[row, ::step])
+    return part[:, ::step][:, : positions[-1] + 1 if len(positions) else 1][:, ::step]
+
+
+def _as_long(other, output, step):
+    """`other` cut to the length of `output`, or filled up to it with what `output` has there."""
+    if other.shape == output.shape:
+        return other
+    other, output = other[:, ::step], output[:, ::step]
+    filled = [other[:, : output.shape[1]], output[:, other.shape[1] :]]
+    return np.concatenate(filled, axis=1)[:, ::step]
+
+
+def _size(numbers):
+    """The root mean square of each feature, or 1 where it is 0."""
+    numbers = numbers.astype("float64")
+    numbers = np.where(np.isfinite(numbers), numbers, 0.0)
+    size = np.sqrt(np.mean(numbers**2, axis=(0, 1)))
+    return np.where(size > 0, size, 1.0)
+
+
+def _changed(varied, position, pad_id, random):
+    """`varied` with another value at `position`, except where it is padding."""
+    changed, old = varied.copy(), varied[:, position]
+    if varied.dtype == bool:
+        changed[:, position] = ~old
+    elif not np.issubdtype(varied.dtype, np.integer):
+        noise = random.uniform(0, _size(varied), old.shape)
+        changed[:, position] = -(old + np.copysign(noise, old.astype("float64")))
+    else:
+        known = np.unique(varied[varied != pad_id])
+        if len(known) < 2:
+            raise ValueError(
+                "`inputs` must hold at least two different ids to change one for another. "
+                f"Received: {known.tolist()}"
+            )
+        following = dict(zip(known, np.roll(known, 1), strict=True))
+        changed[:, position] = [following.get(token, token) for token in old]
     return changed
 
 
+def _leaks(whole, others, compared, cause, step=1, row=None):
+    """The largest leak of each output, of all rows or of one."""
+    leaks = []
+    rows = slice(None) if row is None else slice(row, row + 1)
+    for number, (output, other, real) in enumerate(zip(whole, others, compared, strict=True)):
+        output, real = output[rows], real[rows]
+        leaks.append(_largest(output, _as_long(other, output, step), real, number, cause, row))
+    return leaks
+
+
 def _largest(output, other, compared, number, cause, row):
-    """(size, words) of the largest difference where `compared` is True."""
+    """The size, output, position and cause of the largest difference where `compared` is True."""
     apart = np.abs(output - other)
     apart = np.where(np.isnan(apart), np.inf, apart)  # NaN on one side or on both is a leak
     apart = apart.reshape(*compared.shape, -1).max(axis=-1, initial=0.0)
