@@ -176,7 +176,8 @@ def torch_step(name, layer, size, mode):
 
     def train():
         loss = (forward(True) ** 2).sum()
-        return float(sum(gradient.sum() for gradient in torch.autograd.grad(loss, [hidden, *weights])))
+        found = torch.autograd.grad(loss, [hidden, *weights])
+        return float(sum(gradient.sum() for gradient in found))
 
     return {name: infer if mode == "inference" else train}
 

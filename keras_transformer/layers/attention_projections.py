@@ -109,8 +109,9 @@ class AttentionProjections(keras.layers.Layer):
         key_shape = value_shape if key_shape is None else key_shape
         check_lengths(value_shape, key_shape)
         self.axes = None
-        if len(query_shape) > 3 or self.attention_axes is not None:
-            self.axes = AttentionAxes(self.attention_axes, len(query_shape))
+        axes = AttentionAxes(self.attention_axes, len(query_shape))
+        if len(query_shape) > 3:  # else there is but one axis to attend over
+            self.axes = axes
             query_shape = self.axes.merge_shape(query_shape)
             value_shape, key_shape = map(self.axes.merge_shape, (value_shape, key_shape))
         self.query_dense = self._heads_dense("query", self.num_heads, self.key_dim)

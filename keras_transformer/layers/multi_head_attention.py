@@ -166,7 +166,7 @@ class MultiHeadAttention(AttentionProjections):
             value, key = zero_masked(value, finite), zero_masked(key, finite)
         keys, values = self.project_key_value(value, key)
         if in_blocks:
-            output = self._attend_in_blocks(
+            output = self.attend_in_blocks(
                 query, keys, values, memory_mask, finite, causal, training
             )
             return zero_masked(output, query_mask), None
@@ -244,7 +244,10 @@ class MultiHeadAttention(AttentionProjections):
             output = zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
         return output, weights
 
-    def _attend_in_blocks(self, query, keys, values, memory_mask, finite, causal, training):
+    def attend_in_blocks(
+        self, query, keys, values, memory_mask=None, finite=None, causal=False, training=None
+    ):
+        """As `attend`, for self-attention within `window`, with a `memory_mask` (batch, key)."""
         bias, queries = None, self.query_dense(query)
         if self.position is not None:
             queries = self.position.rotate(queries, position_range(length_of(query)))
