@@ -111,7 +111,7 @@ def draw(rows, args):
             points = [(row["length"], max(row[key], 1e-3)) for row in rows if row["kind"] == kind]
             panel.plot(*zip(*points, strict=True), color=color, marker=marker, label=labels[kind])
             panel.annotate(
-                f"{points[-1][1]:,.3g}", points[-1], textcoords="offset points", xytext=(0, 7),
+                f"{points[-1][1]:,.{2 if points[-1][1] < 10 else 0}f}", points[-1], textcoords="offset points", xytext=(0, 7),
                 ha="center", color=color,
             )  # fmt: skip
         panel.set(xscale="log", yscale="log", xlabel="positions", ylabel=label)

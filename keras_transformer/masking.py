@@ -268,7 +268,7 @@ def zero_masked(values, mask):
         )
     for _ in range(len(values.shape) - len(mask.shape)):
         mask = ops.expand_dims(mask, -1)
-    return ops.where(mask, values, ops.zeros_like(values))
+    return ops.where(mask, values, ops.zeros((), dtype_name(values)))
 
 
 def dtype_name(tensor):

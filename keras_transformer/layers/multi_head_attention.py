@@ -158,13 +158,14 @@ class MultiHeadAttention(AttentionProjections):
         )
         pairs_masked = attention_mask is not None or causal or self.window is not None
         query = zero_masked(query, query_mask)
-        value, key = zero_masked(value, memory_mask), zero_masked(key, memory_mask)
+        memory = [value] if key is value else [value, key]
+        memory = [zero_masked(part, memory_mask) for part in memory]
         finite = None
         if pairs_masked:
             # A key may be masked for some queries only, and 0 times NaN is NaN.
-            finite = ops.logical_and(all_finite(value), all_finite(key))
-            value, key = zero_masked(value, finite), zero_masked(key, finite)
-        keys, values = self.project_key_value(value, key)
+            finite = combine_masks(*map(all_finite, memory))
+            memory = [zero_masked(part, finite) for part in memory]
+        keys, values = self.project_key_value(*memory)
         if in_blocks:
             output = self.attend_in_blocks(
                 query, keys, values, memory_mask, finite, causal, training
