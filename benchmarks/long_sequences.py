@@ -110,10 +110,15 @@ def draw(rows, args):
         for kind, (color, marker) in styles.items():
             points = [(row["length"], max(row[key], 1e-3)) for row in rows if row["kind"] == kind]
             panel.plot(*zip(*points, strict=True), color=color, marker=marker, label=labels[kind])
+            value = points[-1][1]
             panel.annotate(
-                f"{points[-1][1]:,.{2 if points[-1][1] < 10 else 0}f}", points[-1], textcoords="offset points", xytext=(0, 7),
-                ha="center", color=color,
-            )  # fmt: skip
+                f"{value:.2f}" if value < 10 else f"{value:,.0f}",
+                points[-1],
+                textcoords="offset points",
+                xytext=(0, 7),
+                ha="center",
+                color=color,
+            )
         panel.set(xscale="log", yscale="log", xlabel="positions", ylabel=label)
         panel.set_xticks(args.lengths, [f"{length // 1024}k" for length in args.lengths])
         panel.minorticks_off()
