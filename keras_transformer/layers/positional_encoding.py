@@ -40,8 +40,8 @@ class PositionalEncoding(AddedPosition):
 
     >>> import numpy as np
     >>> encoded = PositionalEncoding()(np.zeros((1, 2, 4)))
-    >>> np.asarray(encoded)[0].astype("float64").round(4).tolist()
-    [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
+    >>> np.asarray(encoded)[0].astype("float64").round(3).tolist()
+    [[0.0, 1.0, 0.0, 1.0], [0.841, 0.54, 0.01, 1.0]]
     """
 
     def rows(self, positions):
