@@ -13,10 +13,7 @@ class AttachMask(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-
-    def build(self, input_shape=None):
-        """Has nothing to build."""
-        self.built = True
+        self.built = True  # there is nothing to build
 
     def call(self, inputs, mask=None):
         """Returns `inputs`."""
@@ -36,10 +33,7 @@ class ReadMask(keras.layers.Layer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.supports_masking = True
-
-    def build(self, input_shape=None):
-        """Has nothing to build."""
-        self.built = True
+        self.built = True  # there is nothing to build
 
     def call(self, inputs, mask=None):
         """Returns the mask that Keras filled in, if any."""

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import MultiHeadAttention
+from keras_transformer import MultiHeadAttention, Transformer
 from tests.backends import array, normal
 
 HIDDEN = normal(0, 2, 5, 8)
@@ -49,3 +49,19 @@ def test_lora_starts_at_the_layer_and_trains_its_own_weights_alone():
     names = [weight.name for weight in layer.query_dense.trainable_weights]
     assert "kernel" not in names
     assert sum("lora" in name for name in names) == 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Keras names the layers it leaves alone
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_model_that_was_built_but_never_called_can_be_quantized(norm_first):
+    model = Transformer(30, num_layers=1, d_model=16, num_heads=2, d_ff=32, norm_first=norm_first)
+    model.build()
+    inputs = np.array([[5, 6, 3]]), np.array([[2, 7]])
+    other = Transformer.from_config(model.get_config())
+    other.build()
+    other.set_weights(model.get_weights())
+    model.quantize("int8")
+    expected = array(other(inputs))
+    found = array(model(inputs))
+    assert not (found == expected).all()
+    assert np.abs(found - expected).max() < 0.05 * np.abs(expected).max()
