@@ -53,7 +53,7 @@ def checked_position(position):
     if not isinstance(position, AttentionPosition):
         raise ValueError(
             "`position` must be None, a RotaryPositionalEncoding, a RelativePositionBias or an "
-            "ALiBi; positions that are added to embeddings go before the first layer. "
+            "ALiBi; positions that are added are for layers and stacks, not for attention. "
             f"Received: position={position!r}"
         )
     return type(position).from_config(position.get_config())

@@ -3,8 +3,10 @@
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_arguments import checked_key_value_heads, checked_window
-from keras_transformer.layers.attention_position import Shared, checked_position, position_config
+from keras_transformer.layers.attention_position import Shared, position_config
+from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
@@ -45,11 +47,25 @@ class Block(keras.layers.Layer):
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
         self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
         self.window = checked_window(window, None)
-        self.position = checked_position(position)
+        self.position = checked_block_position(position, self.dtype_policy)
         self.supports_masking = True
 
-    def options(self):
-        """The constructor's arguments, for the layers of a stack."""
+    @property
+    def added_position(self):
+        """The position that is added to the input of the block, or None."""
+        return self.position if isinstance(self.position, AddedPosition) else None
+
+    @property
+    def attention_position(self):
+        """The position that acts inside self-attention, or None."""
+        return None if isinstance(self.position, AddedPosition) else self.position
+
+    def options(self, index=0):
+        """The constructor's arguments, for the layer `index` of a stack.
+
+        Positions that are added are so by the first layer alone.
+        """
+        position = self.position if index == 0 else self.attention_position
         return {
             "num_heads": self.num_heads,
             "d_ff": self.d_ff,
@@ -61,7 +77,7 @@ class Block(keras.layers.Layer):
             "rms_norm": self.rms_norm,
             "num_key_value_heads": self.num_key_value_heads,
             "window": self.window,
-            "position": Shared(self.position),
+            "position": Shared(position),
         }
 
     def get_config(self):
@@ -76,7 +92,7 @@ class Block(keras.layers.Layer):
         """An attention of the input to itself, with the block's window and positions."""
         return MultiHeadAttention(
             window=self.window,
-            position=Shared(self.position),
+            position=Shared(self.attention_position),
             **self._attention_arguments(name, d_model),
         )
 

@@ -66,7 +66,7 @@ class Decoder(Block):
     def build(self, inputs_shape, memory_shape=None):
         """Builds the layers."""
         self.layers = [
-            DecoderLayer(**self.options(), dtype=self.dtype_policy, name=f"layer_{index}")
+            DecoderLayer(**self.options(index), dtype=self.dtype_policy, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:

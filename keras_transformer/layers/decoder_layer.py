@@ -26,7 +26,9 @@ class DecoderLayer(Block):
         rms_norm: normalise by the root mean square alone (Zhang and Sennrich 2019).
         num_key_value_heads, window: as in `MultiHeadAttention`; the window is for
             self-attention.
-        position: positions inside self-attention, as in `MultiHeadAttention`.
+        position: how positions are told apart: `PositionalEncoding()` or
+            `LearnedPositionalEncoding(max_length)`, added to the input (in a stack to that of
+            the first layer), or one for self-attention, as in `MultiHeadAttention`.
 
     Shapes:
         inputs: (batch, target, d_model). memory: (batch, source, width). padding_mask:
@@ -58,6 +60,8 @@ class DecoderLayer(Block):
     def build(self, inputs_shape, memory_shape=None):
         """Builds the sub-layers; those that read the memory only when there is one."""
         d_model = inputs_shape[-1]
+        if self.added_position is not None:
+            self.added_position.build(inputs_shape)
         self.self_attention = self.self_attention_layer("self_attention", d_model)
         self.self_attention.build(inputs_shape, inputs_shape)
         self.self_attention_residual = self.residual_layer("self_attention_residual")
@@ -93,6 +97,8 @@ class DecoderLayer(Block):
         self._check_memory(memory, return_attention_scores)
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
+        if self.added_position is not None:
+            inputs = self.added_position(inputs, training=training)
         inputs = zero_masked(inputs, padding_mask)
 
         normed = self.self_attention_residual.enter(inputs)
@@ -162,6 +168,9 @@ class DecoderLayer(Block):
         Returns:
             The output (rows, 1, d_model) and the cache with this position in it.
         """
+        if self.added_position is not None:
+            positions = ops.broadcast_to(index, ops.shape(inputs)[:2])
+            inputs = self.added_position(inputs, positions=positions, training=False)
         normed = self.self_attention_residual.enter(inputs)
         here = ops.reshape(index, (1,))
         keys, values = self.self_attention.project_key_value(normed, positions=here)

@@ -58,7 +58,7 @@ class Encoder(Block):
     def build(self, input_shape):
         """Builds the layers."""
         self.layers = [
-            EncoderLayer(**self.options(), dtype=self.dtype_policy, name=f"layer_{index}")
+            EncoderLayer(**self.options(index), dtype=self.dtype_policy, name=f"layer_{index}")
             for index in range(self.num_layers)
         ]
         for layer in self.layers:

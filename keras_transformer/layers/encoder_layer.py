@@ -23,7 +23,9 @@ class EncoderLayer(Block):
         feed_forward_dropout: rate of the dropout inside the feed-forward network.
         rms_norm: normalise by the root mean square alone (Zhang and Sennrich 2019).
         num_key_value_heads, window: as in `MultiHeadAttention`.
-        position: positions inside self-attention, as in `MultiHeadAttention`.
+        position: how positions are told apart: `PositionalEncoding()` or
+            `LearnedPositionalEncoding(max_length)`, added to the input (in a stack to that of
+            the first layer), or one for self-attention, as in `MultiHeadAttention`.
 
     Shapes:
         inputs: (batch, length, d_model). padding_mask: (batch, length). attention_mask:
@@ -51,6 +53,8 @@ class EncoderLayer(Block):
 
     def build(self, input_shape):
         """Builds the sub-layers for the input's width."""
+        if self.added_position is not None:
+            self.added_position.build(input_shape)
         self.attention = self.self_attention_layer("attention", input_shape[-1])
         self.attention_residual = self.residual_layer("attention_residual")
         self.feed_forward = self.feed_forward_layer()
@@ -72,6 +76,8 @@ class EncoderLayer(Block):
     ):
         """Returns the transformed positions."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        if self.added_position is not None:
+            inputs = self.added_position(inputs, training=training)
         inputs = zero_masked(inputs, padding_mask)
 
         normed = self.attention_residual.enter(inputs)

@@ -5,16 +5,16 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.layers import Decoder, Encoder, TokenEmbedding
+from keras_transformer.layers import Decoder, Encoder, PositionalEncoding, TokenEmbedding
 from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_position import position_config
+from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import decoding_step
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
     check_vocabularies,
-    checked_model_position,
 )
 
 # Section 6.1 of the paper: outputs may be this much longer than their source.
@@ -125,7 +125,8 @@ class Transformer(keras.Model):
             "num_key_value_heads": num_key_value_heads,
             "window": window,
         }
-        self._create_layers(checked_model_position(position))
+        position = PositionalEncoding() if position is None else position
+        self._create_layers(checked_block_position(position, self.dtype_policy))
 
     def _create_layers(self, position):
         dtype = self.dtype_policy

@@ -1,27 +1,6 @@
 """Checks of the arguments of `Transformer`."""
 
-import keras
-
 from keras_transformer import arguments
-from keras_transformer.layers import PositionalEncoding
-from keras_transformer.layers.added_position import AddedPosition
-from keras_transformer.layers.attention_position import checked_position
-
-
-def checked_model_position(position):
-    """Returns a position layer of either kind; the paper's for None."""
-    if position is None:
-        return PositionalEncoding()
-    if isinstance(position, dict):
-        position = keras.saving.deserialize_keras_object(position)
-    if not isinstance(position, AddedPosition):
-        return checked_position(position)
-    if position.combine != "add":
-        raise ValueError(
-            "`position` must be added to the embeddings; appending it would change the width of "
-            f"the model. Received: a position layer with combine={position.combine!r}"
-        )
-    return position
 
 
 def check_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
