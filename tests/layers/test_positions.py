@@ -238,11 +238,12 @@ def test_attention_with_a_position_equals_the_formula(position):
     np.testing.assert_allclose(array(weights), expected, atol=1e-5)
 
 
-def test_layers_take_positions_inside_attention_only():
-    with pytest.raises(ValueError, match="positions that are added to embeddings go before"):
-        EncoderLayer(2, 8, position=PositionalEncoding())
-    with pytest.raises(ValueError, match="`position` must be None, a RotaryPositionalEncoding"):
-        MultiHeadAttention(2, 4, position="rotary")
+def test_attention_takes_positions_inside_it_only_and_nobody_takes_a_name():
+    with pytest.raises(ValueError, match="positions that are added are for layers and stacks"):
+        MultiHeadAttention(2, 4, position=PositionalEncoding())
+    for make in (MultiHeadAttention, EncoderLayer):
+        with pytest.raises(ValueError, match="`position` must be None, a RotaryPositionalEncoding"):
+            make(2, 4, position="rotary")
 
 
 def test_positions_restart_in_each_packed_sentence():
