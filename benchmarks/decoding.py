@@ -1,0 +1,138 @@
+"""Tokens a second of our exported search beside other engines, measured in turns.
+
+    python -m benchmarks.decoding [--peers DIR] [--peer-python PYTHON] [--rounds 2]
+
+Random weights, sources of 24 tokens, exactly 32 target tokens, strings left out. Base has d_model
+512 and 6+6 layers, tiny 128 and 4+4, both a vocabulary of 8,000. The peers are timed by scripts of
+their own, which `--peers` names; they need torch, transformers, ctranslate2 and keras-hub in the
+environment of `--peer-python`. Every measurement is a process of its own, all contestants take
+turns in each round, and the best round of each counts. Leave the machine alone meanwhile.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+# Each peer: name, script, its options, and the searches it runs at which size.
+PEERS = {
+    "CTranslate2 float32": ("ctranslate2_translate.py", ["--compute", "float32"]),
+    "CTranslate2 int8": ("ctranslate2_translate.py", ["--compute", "int8"]),
+    "Hugging Face float32": ("huggingface.py", []),
+    "KerasHub": ("kerashub.py", []),
+}
+# What is compared with what, and the least ratio aimed at for batches of 1, 8 and 32.
+RACES = [
+    ("base", 1, "float32", "CTranslate2 float32", (0.95, 1.05, 1.3)),
+    ("base", 1, "float32", "Hugging Face float32", (2.2, 2.2, 1.5)),
+    ("base", 1, "float32", "KerasHub", (2.2, 2.2, 2.4)),
+    ("base", 4, "float32", "CTranslate2 float32", (0.9, 1.6, 1.5)),
+    ("base", 1, "int8", "CTranslate2 int8", (0.65, 1.0, 0.95)),
+    ("tiny", 1, "float32", "CTranslate2 float32", (0.9, 0.85, 1.1)),
+    ("base", 1, "float32", "recomputing the prefix", (4, 4, 10)),
+]
+BATCHES = (1, 8, 32)
+
+
+def main():
+    """Runs the contestants in turns and prints the table of ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", default="../shared/peers/decoding", metavar="DIR")
+    parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
+    parser.add_argument("--races", type=int, nargs="+", help="numbers of the races to run, from 0")
+    args = parser.parse_args()
+    races = [RACES[number] for number in args.races] if args.races else RACES
+    if not os.path.isdir(args.peers):
+        print(f"no peers in {args.peers}: ours alone")
+        races = [race for race in races if race[3].startswith("recomputing")]
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"{'':<50} {'tokens a second at batch 1, 8, 32':>36}", flush=True)
+        best = {}
+        for number in range(args.rounds):
+            for size, beam, precision, rival, _ in races:
+                for name in ("ours " + precision, rival):
+                    key = (size, beam, name)
+                    if (number, key) in best:
+                        continue
+                    best[number, key] = True
+                    speeds = measured(key, args, folder)
+                    best[key] = [max(pair) for pair in zip(best.get(key, speeds), speeds)]  # noqa: B905
+                    shown = " ".join(f"{speed:11,.0f}" for speed in speeds)
+                    print(f"round {number + 1}  {size} beam {beam}  {name:<26} {shown}", flush=True)
+        print_table(races, best)
+
+
+def print_table(races, best):
+    """Prints each race's ratios with what they should reach."""
+    print(f"\n{'ours against':<44} {'batch 1':>16} {'batch 8':>16} {'batch 32':>16}")
+    reached = total = 0
+    for size, beam, precision, rival, goals in races:
+        ours, theirs = best[size, beam, "ours " + precision], best[size, beam, rival]
+        cells = []
+        for mine, other, goal in zip(ours, theirs, goals, strict=True):
+            ratio = mine / other if other else float("nan")
+            total, reached = total + 1, reached + (ratio >= goal)
+            cells.append(f"{ratio:6.2f}x (>= {goal:g})")
+        print(f"{size} beam {beam} {rival:<32} " + " ".join(f"{cell:>16}" for cell in cells))
+    print(f"{reached} of {total} reached")
+
+
+def measured(key, args, folder):
+    """Tokens a second of one contestant at each batch size, 0 where it failed."""
+    size, beam, name = key
+    if name == "recomputing the prefix":
+        lines = ours(["recompute", "--size", size], args)
+    elif name.startswith("ours"):
+        directory = os.path.join(folder, f"{size}-{beam}-{name.split()[-1]}")
+        if not os.path.exists(directory):
+            quantize = ["--quantize", "int8"] if name.endswith("int8") else []
+            ours(["export", directory, "--size", size, "--beam", str(beam), *quantize], args)
+        lines = ours(["time", directory], args)
+    else:
+        lines = peer(name, size, beam, args)
+    speeds = {}
+    for line in lines:
+        speed = line.get("tokens_per_second", line.get("tok_s", 0))
+        speeds[line["batch"]] = max(speed, speeds.get(line["batch"], 0))
+    return [speeds.get(batch, 0) for batch in BATCHES]
+
+
+def ours(job, args):
+    """The lines printed by a job of `benchmarks.ours_decoding`."""
+    command = [sys.executable, "-m", "benchmarks.ours_decoding", *job]
+    command += ["--seconds", str(args.seconds), "--batches", *map(str, BATCHES)]
+    return lines_of(command, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+def peer(name, size, beam, args):
+    """The lines printed by a peer's script, best of the settings that it has."""
+    script, options = PEERS[name]
+    threads = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
+    command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
+    command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]
+    settings = [threads]
+    if script.startswith("ctranslate2"):
+        settings.append({**threads, "CT2_USE_MKL": "0"})
+    found = []
+    for environment in settings:
+        found += lines_of(command, environment, cwd=args.peers)
+    return found
+
+
+def lines_of(command, environment, cwd=None):
+    """Runs `command` and returns the JSON lines it printed."""
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, cwd=cwd, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        sys.exit(f"error: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+if __name__ == "__main__":
+    main()

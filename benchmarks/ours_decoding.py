@@ -1,0 +1,148 @@
+"""Times our exported search in this process; `benchmarks.decoding` starts it.
+
+python -m benchmarks.ours_decoding export DIR --size base [--beam 4] [--quantize int8]
+python -m benchmarks.ours_decoding time DIR --batches 1 8 32
+python -m benchmarks.ours_decoding recompute --size base --batches 1 32
+python -m benchmarks.ours_decoding start DIR
+"""
+
+import time
+
+STARTED = time.perf_counter()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import resource  # noqa: E402
+import statistics  # noqa: E402
+
+SIZES = {
+    "base": {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 2048},
+    "tiny": {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 256},
+}
+VOCAB, SOURCE = 8000, 24
+
+
+def main():
+    """Runs one of the four jobs; each measurement is printed as one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("job", choices=["export", "time", "recompute", "start"])
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--quantize", choices=["int8"])
+    parser.add_argument("--target", type=int, default=32)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--seconds", type=float, default=2.0)
+    args = parser.parse_args()
+    {"export": export, "time": time_export, "recompute": recompute, "start": start}[args.job](args)
+
+
+def export(args):
+    """Writes the search over ids as the export of a translator has it, with random weights."""
+    import keras
+
+    from keras_transformer import BeamSearch, GreedySearch, Transformer
+    from keras_transformer.serving import Translator
+    from keras_transformer.text import CharacterTokenizer
+
+    keras.utils.set_random_seed(0)
+    model = Transformer(VOCAB, **SIZES[args.size])
+    model.build()
+    forced = {"min_length": args.target}
+    search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
+    tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
+    options = {"search": search, "max_length": args.target, "quantize": args.quantize}
+    graph = Translator(model, tokenizer, **options).graph
+    archive = keras.export.ExportArchive()
+    archive.track(graph)
+    archive.add_endpoint("search_ids", graph.search_ids)
+    archive.write_out(args.directory, verbose=False)
+
+
+def source_ids(batch):
+    """Random sources of 24 tokens, padded to the bucket that the translator would choose."""
+    import numpy as np
+
+    from keras_transformer.serving.batching import powers_of_two
+    from keras_transformer.serving.translation_graph import SMALLEST_LENGTH
+
+    bucket = min(size for size in powers_of_two(SMALLEST_LENGTH, 256) if size >= SOURCE)
+    ids = np.random.default_rng(1).integers(4, VOCAB, (batch, SOURCE))
+    return np.pad(ids, [(0, 0), (0, bucket - SOURCE)]).astype("int32")
+
+
+def time_export(args):
+    """Times the loaded search on each batch size."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(args.directory)
+    for batch in args.batches:
+        ids = tf.constant(source_ids(batch))
+
+        def run(ids=ids):
+            loaded.search_ids(ids)[1].numpy()
+
+        report(run, batch, args)
+
+
+def recompute(args):
+    """Times the loop that decodes the whole prefix anew for each token, greedily."""
+    import tensorflow as tf
+
+    from keras_transformer import Transformer
+
+    model = Transformer(VOCAB, **SIZES[args.size])
+    model.build()
+
+    def next_token(source, target):
+        logits = model((source, target), training=False)[:, -1]
+        return tf.argmax(logits[:, 4:], axis=-1, output_type=tf.int32)[:, None] + 4
+
+    ids = tf.TensorSpec([None, None], tf.int32)
+    next_token = tf.function(next_token, input_signature=[ids, ids])
+    for batch in args.batches:
+        source = tf.constant(source_ids(batch)[:, :SOURCE])
+
+        def run(source=source):
+            target = tf.fill([source.shape[0], 1], model.bos_id)
+            for _ in range(args.target):
+                target = tf.concat([target, next_token(source, target)], axis=1)
+            target.numpy()
+
+        report(run, batch, args)
+
+
+def report(run, batch, args):
+    """Prints tokens a second of `run`, the median over `--seconds`."""
+    started = time.perf_counter()
+    run()
+    first = time.perf_counter() - started
+    run()
+    taken, started = [], time.perf_counter()
+    while time.perf_counter() - started < args.seconds or len(taken) < 3:
+        begun = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - begun)
+    line = {
+        "batch": batch,
+        "tokens_per_second": batch * args.target / statistics.median(taken),
+        "first_seconds": first,
+        "peak_mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(line), flush=True)
+
+
+def start(args):
+    """Seconds from the start of Python to the first answer: imports, loading, compiling."""
+    import tensorflow as tf
+
+    imported = time.perf_counter() - STARTED
+    loaded = tf.saved_model.load(args.directory)
+    read = time.perf_counter() - STARTED
+    loaded.search_ids(tf.ones([1, 32], tf.int32) * 5)[0].numpy()
+    answered = time.perf_counter() - STARTED
+    print(json.dumps({"imported": imported, "loaded": read, "answered": answered}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
