@@ -125,7 +125,7 @@ def sample(embedding, decoder, alphabet, count, seed, temperature=0.8):
     """Returns `count` characters after `PROMPT`, each drawn from what the model expects next."""
 
     def step(character, index, cache):
-        hidden, cache = decoder.step(embedding(character), index, cache)
+        hidden, cache, _ = decoder.step(embedding(character), index, cache)
         return embedding.logits(hidden), cache
 
     if keras.backend.backend() == "tensorflow":

@@ -1,7 +1,7 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
 from keras_transformer import decoding, layers, masking, models
-from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch
+from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch, Sampling
 from keras_transformer.layers import (
     ALiBi,
     Decoder,
@@ -18,7 +18,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.losses import MaskedCrossentropy
 from keras_transformer.metrics import MaskedAccuracy, Perplexity
-from keras_transformer.models import Transformer
+from keras_transformer.models import ScoreResult, Transformer
 from keras_transformer.schedules import WarmupSchedule
 
 __all__ = [
@@ -39,6 +39,8 @@ __all__ = [
     "PositionalEncoding",
     "RelativePositionBias",
     "RotaryPositionalEncoding",
+    "Sampling",
+    "ScoreResult",
     "TokenEmbedding",
     "Transformer",
     "WarmupSchedule",

@@ -40,10 +40,12 @@ def positive_number(name, value):
     return float(value)
 
 
-def number(name, value):
-    """Returns `value`, or raises `ValueError` when it is not a finite number."""
-    if not _is_number(value) or not math.isfinite(value):
-        raise ValueError(f"`{name}` must be a finite number. Received: {name}={value!r}")
+def non_negative_number(name, value):
+    """Returns `value`, or raises `ValueError` when it is not a finite number of at least 0."""
+    if not _is_number(value) or not 0 <= value < math.inf:
+        raise ValueError(
+            f"`{name}` must be a finite number of at least 0. Received: {name}={value!r}"
+        )
     return float(value)
 
 

@@ -25,7 +25,7 @@ def array(tensor):
 
 
 def arrays(tensors):
-    return keras.tree.map_structure(array, tensors)
+    return keras.tree.map_structure(lambda x: None if x is None else array(x), tensors)
 
 
 def normal(seed, *shape, scale=1.0):

@@ -24,6 +24,7 @@ from keras_transformer import (
     PositionalEncoding,
     RelativePositionBias,
     RotaryPositionalEncoding,
+    Sampling,
     TokenEmbedding,
     Transformer,
     WarmupSchedule,
@@ -42,16 +43,35 @@ STACK = {
     "window": 4,
 }
 LAYER = {name: value for name, value in STACK.items() if name != "num_layers"}
+SEARCH = {
+    "min_length": 2,
+    "min_length_ratio": 0.5,
+    "max_length_ratio": 1.5,
+    "repetition_penalty": 1.25,
+    "no_repeat_ngram_size": 3,
+    "suppressed_ids": [7],
+    "allowed_ids": [5, 6],
+    "return_alignments": True,
+}
 # No argument has its default value, so that one left out of the configuration is noticed.
 ARGUMENTS = {
     ALiBi: {"name": "falling_off"},
-    BeamSearch: {"beam_size": 3, "length_penalty": 1.5},
+    BeamSearch: {
+        **SEARCH,
+        "beam_size": 6,
+        "length_penalty": 1.5,
+        "num_hypotheses": 5,
+        "coverage_penalty": 0.25,
+        "num_groups": 3,
+        "diversity_penalty": 0.75,
+        "early_stopping": True,
+    },
     Decoder: {**STACK, "activation": "gelu"},
     DecoderLayer: {**LAYER, "activation": "gelu"},
     Encoder: {**STACK, "activation": "gelu"},
     EncoderLayer: {**LAYER, "activation": "gelu"},
     FeedForward: {"d_ff": 13, "activation": "gelu", "dropout": 0.25},
-    GreedySearch: {},
+    GreedySearch: SEARCH,
     MaskedAccuracy: {"pad_id": 5, "name": "accuracy"},
     MaskedCrossentropy: {"label_smoothing": 0.25, "pad_id": 5, "name": "crossentropy"},
     MultiHeadAttention: {
@@ -86,6 +106,15 @@ ARGUMENTS = {
         "original_max_length": 64,
         "beta_fast": 16.0,
         "beta_slow": 2.0,
+    },
+    Sampling: {
+        **SEARCH,
+        "temperature": 0.5,
+        "top_k": 4,
+        "top_p": 0.75,
+        "min_p": 0.125,
+        "num_samples": 3,
+        "seed": 9,
     },
     TokenEmbedding: {"vocab_size": 17, "d_model": 5, "pad_id": 5},
     Transformer: {
@@ -161,8 +190,7 @@ BAD_VALUES = {
     RATE: [-0.1, 1.0, 1, "0.1", True, float("nan")],
     BOOLEAN: [1, 0, "yes", None],
     "a finite number above 0": [0, -1.0, float("inf"), float("nan"), "1", True],
-    "a finite number": [float("inf"), float("nan"), "1", None],
-    "at least 0": [-0.5],
+    "a finite number of at least 0": [float("inf"), float("nan"), "1", None, -0.5],
     "one of 'add', 'concat'": ["multiply", None, 0],
 }
 RULES = [
@@ -205,8 +233,10 @@ RULES = [
     (MultiHeadAttention, "use_bias", BOOLEAN),
     (MaskedCrossentropy, "label_smoothing", RATE),
     (WarmupSchedule, "scale", "a finite number above 0"),
-    (BeamSearch, "length_penalty", "a finite number"),
-    (BeamSearch, "length_penalty", "at least 0"),
+    (BeamSearch, "length_penalty", "a finite number of at least 0"),
+    (BeamSearch, "coverage_penalty", "a finite number of at least 0"),
+    (Sampling, "temperature", "a finite number above 0"),
+    (Sampling, "min_p", RATE),
     (PositionalEncoding, "combine", "one of 'add', 'concat'"),
 ]
 CASES = [

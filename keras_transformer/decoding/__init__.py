@@ -3,5 +3,6 @@
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch
 from keras_transformer.decoding.result import DecodeResult
+from keras_transformer.decoding.sampling import Sampling
 
-__all__ = ["BeamSearch", "DecodeResult", "GreedySearch"]
+__all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling"]

@@ -1,10 +1,23 @@
 """Beam search over a step function, with frozen finished hypotheses and an exact stop."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult, next_log_probs
+from keras_transformer.decoding.extensions import extensions
+from keras_transformer.decoding.hypotheses import (
+    Pool,
+    Written,
+    attention_of,
+    best_of,
+    paths_from,
+    read_back,
+)
+from keras_transformer.decoding.next_tokens import next_log_probs
+from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
 
 
 def length_normaliser(length, length_penalty):
@@ -12,41 +25,72 @@ def length_normaliser(length, length_penalty):
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
 
 
+class Beams(NamedTuple):
+    """The variables of the loop over positions.
+
+    `log_probs` (batch, beam) are the sums of the live hypotheses, and `paths`
+    (batch, beam, max_length + 1) says in which slot each was at each position. What a slot was
+    given is `written` once and never moved. `coverage` (batch, beam, source) is None unless the
+    penalty needs it.
+    """
+
+    index: Any
+    tokens: Any
+    log_probs: Any
+    paths: Any
+    coverage: Any
+    written: Written
+    pool: Pool
+    state: Any
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class BeamSearch:
+class BeamSearch(Search):
     """Keeps the `beam_size` likeliest beginnings at every step, and the best finished hypotheses.
 
-    `score = sum(log p(token_t)) / ((5 + length) / 6) ** length_penalty`, where `length` counts
-    the tokens after `bos_id`, `eos_id` included
+    `score = sum(log p(token_t)) / ((5 + length) / 6) ** length_penalty + coverage`,
+    `coverage = coverage_penalty * sum_i(log(min(sum_t a(t, i), 1)))`, where `length` counts the
+    tokens after `bos_id`, `eos_id` included, and `a(t, i)` is the attention of token t to
+    position i of the source
 
-    At each step the live hypotheses are extended by every token and the `beam_size` likeliest
-    extensions survive. Those that end in `eos_id`, or reach the maximum length, are finished:
-    their score is frozen, and the best `beam_size` of them are kept. The search of a sentence
-    stops when no live hypothesis can reach the score of the worst one kept, whatever it goes on
-    with. Which other sentences are in the batch changes nothing. A beam of 1 is greedy search; a
-    beam as wide as the number of sequences finds the best of all.
+    At each step the live hypotheses are extended by every token. Those of the `beam_size`
+    likeliest extensions that end in `eos_id`, or reach the maximum length, are finished: their
+    score is frozen, and the best of them are kept. The likeliest ones that have not ended live
+    on, `beam_size` of them among the `2 * beam_size` likeliest extensions. The search of a
+    sentence stops when no live hypothesis can reach the score of the worst one kept, whatever it
+    goes on with. Which other sentences are in the batch changes nothing. A beam of 1, or a group
+    of 1, ends with its first finished hypothesis and so is greedy search; a beam as wide as the
+    number of sequences finds the best of all.
 
-    Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0, length_limits=None)`. `step(tokens, index, state)` is given the last token of each
-    row, (rows,), their position `index` (`bos_id` is at 0) and the state, and returns the next
-    token's logits (rows, vocab) and the new state. The state is any nest of tensors whose first
-    axis is rows; the given one has batch rows, in the loop there are batch * beam_size, the beams
-    of a sentence adjacent. What is the same for all beams need not be in the state.
-    `length_limits`, (batch,), gives sentences limits of their own, none above `max_length`.
+    How a search is called, and the options that all have, are told at `Search`.
 
     Args:
-        beam_size: number of live hypotheses, and of hypotheses returned.
+        beam_size: number of live hypotheses.
         length_penalty: 0 compares sums of log-probabilities, larger values favour longer
             hypotheses; at least 0.
+        num_hypotheses: number of hypotheses returned; `beam_size` when None.
+        coverage_penalty: how much it costs to leave source positions unread; at least 0. The
+            step function must return its attention.
+        num_groups: number of groups that the beam is divided into. A group is a beam of
+            `beam_size / num_groups` that is extended after those before it.
+        diversity_penalty: what it takes from an extension, when extensions are chosen, that each
+            extension chosen by the groups before at this step has the same token. Scores stay
+            the model's.
+        early_stopping: False stops as described; True as soon as `beam_size` hypotheses are
+            finished, of each group its share, which is sooner and may miss better ones.
+        **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
+            `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
+            `return_alignments`.
 
     Returns:
-        A `DecodeResult` with `beam_size` hypotheses for each sentence.
+        A `DecodeResult` with `num_hypotheses` hypotheses for each sentence, all different.
 
     Raises:
         ValueError: for a bad argument.
 
     Reference: Wu et al. 2016, "Google's Neural Machine Translation System", section 7; Vaswani
-    et al. 2017, section 6.1 (beam 4, length penalty 0.6).
+    et al. 2017, section 6.1 (beam 4, length penalty 0.6); Vijayakumar et al. 2016, "Diverse Beam
+    Search" (groups, Hamming diversity).
 
     Example:
 
@@ -59,114 +103,174 @@ class BeamSearch:
     [[[2, 3, 0, 0], [3, 0, 0, 0]]]
     """
 
-    def __init__(self, beam_size=4, length_penalty=0.6):
-        self.beam_size = arguments.positive_integer("beam_size", beam_size)
-        self.length_penalty = arguments.number("length_penalty", length_penalty)
-        if self.length_penalty < 0:
-            raise ValueError(
-                f"`length_penalty` must be at least 0. Received: length_penalty={length_penalty!r}"
-            )
+    follows_paths = True
 
-    def __call__(
+    def __init__(
         self,
-        step,
-        state,
-        *,
-        batch_size,
-        max_length,
-        bos_id,
-        eos_id,
-        pad_id=0,
-        length_limits=None,
+        beam_size=4,
+        length_penalty=0.6,
+        num_hypotheses=None,
+        coverage_penalty=0.0,
+        num_groups=1,
+        diversity_penalty=0.0,
+        early_stopping=False,
+        **options,
     ):
-        """Runs the search."""
-        beam_size, structure = self.beam_size, state
-        limits = ops.broadcast_to(
-            max_length if length_limits is None else length_limits, (batch_size,)
+        super().__init__(**options)
+        self.beam_size = arguments.positive_integer("beam_size", beam_size)
+        self.length_penalty = arguments.non_negative_number("length_penalty", length_penalty)
+        self.num_hypotheses = arguments.positive_integer(
+            "num_hypotheses", beam_size if num_hypotheses is None else num_hypotheses
         )
-        longest = length_normaliser(limits, self.length_penalty)
-
-        def unfinished(index, tokens, ids, log_probs, done_ids, done_scores, done_lengths, *_):
-            best_live = ops.max(log_probs, axis=1)
-            # A log-probability only falls, and the largest normaliser brings it nearest to 0.
-            can_win = ops.logical_and(
-                best_live > IMPOSSIBLE / 2, best_live / longest > ops.min(done_scores, axis=1)
+        if self.num_hypotheses > self.beam_size:
+            raise ValueError(
+                "`num_hypotheses` must be at most `beam_size`. Received: "
+                f"num_hypotheses={num_hypotheses}, beam_size={beam_size}"
             )
-            return ops.logical_and(index < max_length, ops.any(can_win))
+        self.coverage_penalty = arguments.non_negative_number("coverage_penalty", coverage_penalty)
+        self.num_groups = arguments.positive_integer("num_groups", num_groups)
+        if self.beam_size % self.num_groups:
+            raise ValueError(
+                "`num_groups` must divide `beam_size`. "
+                f"Received: num_groups={num_groups}, beam_size={beam_size}"
+            )
+        self.diversity_penalty = arguments.non_negative_number(
+            "diversity_penalty", diversity_penalty
+        )
+        self.early_stopping = arguments.boolean("early_stopping", early_stopping)
 
-        def advance(index, tokens, ids, log_probs, *done_and_state):
-            done, flat_state = done_and_state[:3], done_and_state[3:]
-            logits, state = step(tokens, index, keras.tree.pack_sequence_as(structure, flat_state))
-            totals = ops.reshape(log_probs, (-1, 1)) + next_log_probs(logits, pad_id, bos_id)
-            log_probs, beams, tokens = best_extensions(totals, batch_size, beam_size)
-            first_rows = ops.arange(batch_size, dtype="int32")[:, None] * beam_size
-            rows = ops.reshape(first_rows + beams, (-1,))
+    @property
+    def needs_attention(self):
+        """Whether the step must return its attention to the source."""
+        return self.return_alignments or self.coverage_penalty > 0
+
+    def run(self, task, state):
+        """Extends the beams of all sentences until none can win any more."""
+        start = self._first_beams(task, state)
+        longest = length_normaliser(task.limits, self.length_penalty)
+
+        def unfinished(*variables):
+            now = nest(start, variables)
+            return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
+
+        def advance(*variables):
+            now = nest(start, variables)
+            return flat(self._next_beams(task, now, self._active(now, longest)))
+
+        end = nest(start, ops.while_loop(unfinished, advance, flat(start)))
+        return read_back(self, task, end.pool, end.written)
+
+    def _first_beams(self, task, state):
+        """Nothing finished, one live beam a group."""
+        beams, groups = self.beam_size, self.num_groups
+        if not getattr(task.step, "follows_paths", False):
+            state = keras.tree.map_structure(lambda part: ops.repeat(part, beams, axis=0), state)
+        # The beams of a group are all alike at first, so only one of them is live.
+        live = ops.arange(beams) % (beams // groups) == 0
+        log_probs = ops.where(live, 0.0, IMPOSSIBLE)[None, :]
+        tokens = ops.full((task.batch_size * beams,), task.bos_id, "int32")
+        width = None
+        if self.needs_attention:
+            width = attention_width(self, task, tokens, state)
+        coverage = None
+        if self.coverage_penalty:
+            coverage = ops.zeros((task.batch_size, beams, width), "float32")
+        # A path goes on in its own slot.
+        paths = ops.broadcast_to(
+            ops.arange(beams, dtype="int32")[None, :, None],
+            (task.batch_size, beams, task.max_length + 1),
+        )
+        kept = beams // groups
+        if not self.early_stopping:
+            kept = min(kept, self.num_hypotheses)
+        return Beams(
+            index=ops.convert_to_tensor(0, "int32"),
+            tokens=tokens,
+            log_probs=ops.tile(log_probs, (task.batch_size, 1)),
+            paths=paths,
+            coverage=coverage,
+            written=Written.empty(task, 2 * beams, width if self.return_alignments else None),
+            pool=Pool.empty(task, groups, kept),
+            state=state,
+        )
+
+    def _active(self, now, longest):
+        """Groups (batch, groups) in which a live hypothesis can still be among the best."""
+        best_live = ops.max(self._by_group(now.log_probs), axis=-1)
+        worst_kept = ops.min(now.pool.scores, axis=-1)
+        alive = best_live > IMPOSSIBLE / 2
+        if self.early_stopping:
+            return ops.logical_and(alive, worst_kept <= IMPOSSIBLE / 2)
+        # A log-probability only falls, the largest normaliser brings it nearest to 0, and
+        # coverage at best costs nothing.
+        return ops.logical_and(alive, best_live / longest[:, None] > worst_kept)
+
+    def _next_beams(self, task, now, active):
+        batch, beams = task.batch_size, self.beam_size
+        logits, state, attention = run_step(task, self, now.tokens, now.index, now.state, now.paths)
+        own = next_log_probs(
+            self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
+        )
+        own = ops.reshape(own, (batch, beams, own.shape[-1]))
+        # Twice as many as there are beams: those that live on, and then those that may have ended.
+        log_probs, parents, tokens, ended = extensions(
+            self, task, now.index + 1, now.log_probs[..., None] + own
+        )
+        gained = log_probs - ops.take_along_axis(now.log_probs, parents, axis=1)
+        log_probs = ops.maximum(log_probs, IMPOSSIBLE)
+
+        index = now.index + 1
+        written = now.written.with_position(index, tokens, gained, attention_of(attention, parents))
+        coverage = now.coverage
+        scores = log_probs / length_normaliser(index, self.length_penalty)
+        if coverage is not None:
+            coverage = coverage + ops.reshape(attention, ops.shape(coverage))
+            coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)
+            scores = scores + self._coverage_score(coverage)
+            coverage = coverage[:, :beams]
+        paths = paths_from(now.paths, parents, index)
+        entering = ops.logical_and(self._by_group(ended[:, beams:]), active[..., None])
+        new = Pool(
+            self._by_group(paths[:, beams:]),
+            ops.where(entering, self._by_group(scores[:, beams:]), IMPOSSIBLE),
+            ops.where(entering, index, 0),
+        )
+        if not getattr(task.step, "follows_paths", False):
+            rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
+            rows = ops.reshape(rows, (-1,))
             state = keras.tree.map_structure(lambda part: ops.take(part, rows, axis=0), state)
-            ids = ops.take(ids, rows, axis=0)
-            ids = ops.slice_update(ids, (0, index), ops.reshape(tokens, (-1, 1)))
+        return Beams(
+            index=index,
+            tokens=ops.reshape(tokens[:, :beams], (-1,)),
+            log_probs=ops.where(ended[:, :beams], IMPOSSIBLE, log_probs[:, :beams]),
+            paths=paths[:, :beams],
+            coverage=coverage,
+            written=written,
+            pool=best_of(now.pool, new),
+            state=state,
+        )
 
-            length = index + 1
-            ended = ops.logical_or(tokens == eos_id, length >= limits[:, None])
-            ended = ops.logical_and(ended, log_probs > IMPOSSIBLE / 2)
-            scores = log_probs / length_normaliser(length, self.length_penalty)
-            ended_hypotheses = (
-                ops.reshape(ids, (batch_size, beam_size, max_length)),
-                ops.where(ended, scores, IMPOSSIBLE),
-                ops.where(ended, length, 0),
-            )
-            done = best_hypotheses(done, ended_hypotheses, beam_size)
-            log_probs = ops.where(ended, IMPOSSIBLE, log_probs)
-            tokens = ops.reshape(tokens, (-1,))
-            return (length, tokens, ids, log_probs, *done, *keras.tree.flatten(state))
+    def _coverage_score(self, coverage):
+        """The coverage of each beam (batch, beam), 0 at best."""
+        # Attention of exactly 0 happens (padding, underflow) and has no logarithm.
+        read = ops.clip(coverage, 1e-9, 1.0)
+        return self.coverage_penalty * ops.sum(ops.log(read), axis=-1)
 
-        start = first_variables(state, batch_size, beam_size, max_length, bos_id, pad_id)
-        _, _, _, _, ids, scores, lengths, *_ = ops.while_loop(unfinished, advance, start)
-        ids = ops.where(ops.arange(max_length) < lengths[:, :, None], ids, pad_id)
-        return DecodeResult(ids, scores, lengths)
+    def _by_group(self, beams):
+        """(batch, beam, ...) as (batch, groups, beam / groups, ...)."""
+        size = self.beam_size // self.num_groups
+        batch, _, *rest = ops.shape(beams)
+        return ops.reshape(beams, (batch, self.num_groups, size, *rest))
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        return {"beam_size": self.beam_size, "length_penalty": self.length_penalty}
-
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the search from `get_config`."""
-        return cls(**config)
-
-
-def first_variables(state, batch_size, beam_size, max_length, bos_id, pad_id):
-    """The loop's variables before the first step: nothing finished, one live beam a sentence."""
-    # The beams of a sentence are all alike at first, so only one of them is live.
-    only_first = ops.where(ops.arange(beam_size) == 0, 0.0, IMPOSSIBLE)
-    state = keras.tree.map_structure(lambda part: ops.repeat(part, beam_size, axis=0), state)
-    return (
-        ops.convert_to_tensor(0, "int32"),
-        ops.full((batch_size * beam_size,), bos_id, "int32"),
-        ops.full((batch_size * beam_size, max_length), pad_id, "int32"),
-        ops.tile(only_first[None, :], (batch_size, 1)),
-        ops.full((batch_size, beam_size, max_length), pad_id, "int32"),
-        ops.full((batch_size, beam_size), IMPOSSIBLE, "float32"),
-        ops.zeros((batch_size, beam_size), "int32"),
-        *keras.tree.flatten(state),
-    )
-
-
-def best_extensions(totals, batch_size, beam_size):
-    """The best continuations of each sentence: their log-probabilities, beams and tokens.
-
-    `totals` is (batch * beam, vocab); each of the three is (batch, beam).
-    """
-    vocab_size = totals.shape[-1]
-    totals = ops.reshape(totals, (batch_size, beam_size * vocab_size))
-    log_probs, choices = ops.top_k(totals, beam_size)
-    choices = ops.cast(choices, "int32")
-    return ops.maximum(log_probs, IMPOSSIBLE), choices // vocab_size, choices % vocab_size
-
-
-def best_hypotheses(kept, new, beam_size):
-    """The best of two sets of (ids, scores, lengths), each with a second axis of hypotheses."""
-    ids, scores, lengths = (ops.concatenate(pair, axis=1) for pair in zip(kept, new, strict=True))
-    scores, best = ops.top_k(scores, beam_size)
-    best = ops.cast(best, "int32")
-    ids = ops.take_along_axis(ids, best[:, :, None], axis=1)
-    return ids, scores, ops.take_along_axis(lengths, best, axis=1)
+        own = {
+            "beam_size": self.beam_size,
+            "length_penalty": self.length_penalty,
+            "num_hypotheses": self.num_hypotheses,
+            "coverage_penalty": self.coverage_penalty,
+            "num_groups": self.num_groups,
+            "diversity_penalty": self.diversity_penalty,
+            "early_stopping": self.early_stopping,
+        }
+        return {**super().get_config(), **own}

@@ -1,23 +1,47 @@
 """Greedy search: the likeliest token at every step."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
-from keras_transformer.decoding.result import DecodeResult, next_log_probs
+from keras_transformer.decoding.next_tokens import next_log_probs
+from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
+from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
+
+
+class Progress(NamedTuple):
+    """The variables of the loop over positions, one hypothesis a row.
+
+    `alignments` is None unless asked for.
+    """
+
+    index: Any
+    tokens: Any
+    ids: Any
+    token_log_probs: Any
+    alignments: Any
+    lengths: Any
+    finished: Any
+    state: Any
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class GreedySearch:
+class GreedySearch(Search):
     """Appends the likeliest token until `eos_id` or the maximum length.
 
     `token_t = argmax(log p(token | token_1 ... token_{t-1}))`, `score = sum(log p(token_t))`
 
-    Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0, length_limits=None)`, where `step(tokens, index, state)` returns the next token's
-    logits and the new state; see `BeamSearch`.
+    Args:
+        **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
+            `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
+            `return_alignments`; see `BeamSearch`.
 
     Returns:
         A `DecodeResult` with one hypothesis for each sentence.
+
+    Raises:
+        ValueError: for a bad argument.
 
     Example:
 
@@ -29,56 +53,88 @@ class GreedySearch:
     [[[2, 3, 0, 0]]]
     """
 
-    def __call__(
-        self,
-        step,
-        state,
-        *,
-        batch_size,
-        max_length,
-        bos_id,
-        eos_id,
-        pad_id=0,
-        length_limits=None,
-    ):
-        """Runs the search."""
-        structure = state
-        limits = max_length if length_limits is None else length_limits
+    def __init__(self, **options):
+        super().__init__(**options)
 
-        def unfinished(index, tokens, ids, scores, lengths, finished, *flat_state):
-            return ops.logical_and(index < max_length, ops.logical_not(ops.all(finished)))
+    def run(self, task, state):
+        """Appends the likeliest token."""
+        return append_tokens(self, task, state, likeliest)
 
-        def advance(index, tokens, ids, scores, lengths, finished, *flat_state):
-            state = keras.tree.pack_sequence_as(structure, flat_state)
-            logits, state = step(tokens, index, state)
-            log_probs = next_log_probs(logits, pad_id, bos_id)
-            tokens = ops.cast(ops.argmax(log_probs, axis=-1), "int32")
-            gained = ops.squeeze(ops.take_along_axis(log_probs, tokens[:, None], axis=-1), -1)
-            tokens = ops.where(finished, pad_id, tokens)
-            scores = ops.where(finished, scores, scores + gained)
-            lengths = lengths + ops.cast(ops.logical_not(finished), "int32")
-            ended = ops.logical_or(tokens == eos_id, lengths >= limits)
-            finished = ops.logical_or(finished, ended)
-            ids = ops.slice_update(ids, (0, index), tokens[:, None])
-            return (index + 1, tokens, ids, scores, lengths, finished, *keras.tree.flatten(state))
 
-        start = (
-            ops.convert_to_tensor(0, "int32"),
-            ops.full((batch_size,), bos_id, "int32"),
-            ops.full((batch_size, max_length), pad_id, "int32"),
-            ops.zeros((batch_size,), "float32"),
-            ops.zeros((batch_size,), "int32"),
-            ops.zeros((batch_size,), "bool"),
-            *keras.tree.flatten(state),
-        )
-        _, _, ids, scores, lengths, *_ = ops.while_loop(unfinished, advance, start)
-        return DecodeResult(ids[:, None], scores[:, None], lengths[:, None])
+def likeliest(log_probs, index):
+    """The token of each row with the largest log-probability."""
+    return ops.cast(ops.argmax(log_probs, axis=-1), "int32")
 
-    def get_config(self):
-        """Returns the constructor's arguments: none."""
-        return {}
 
-    @classmethod
-    def from_config(cls, config):
-        """Rebuilds the search from `get_config`."""
-        return cls(**config)
+def append_tokens(search, task, state, choose):
+    """Lets each row go on by the token that `choose(log_probs, index)` names, until it ends.
+
+    Returns a `DecodeResult` with one hypothesis for each sentence of the task.
+    """
+    start = first_progress(search, task, state)
+
+    def unfinished(*variables):
+        now = nest(start, variables)
+        return ops.logical_and(now.index < task.max_length, ops.logical_not(ops.all(now.finished)))
+
+    def advance(*variables):
+        return flat(next_progress(search, task, choose, nest(start, variables)))
+
+    end = nest(start, ops.while_loop(unfinished, advance, flat(start)))
+    kept = ops.arange(task.max_length) < end.lengths[:, None]
+    token_log_probs = ops.where(kept, end.token_log_probs, 0.0)
+    scores = ops.where(end.lengths > 0, ops.sum(token_log_probs, axis=-1), IMPOSSIBLE)
+    ids = ops.where(kept, end.ids, task.pad_id)
+    alignments = end.alignments
+    if alignments is not None:
+        alignments = ops.where(kept[..., None], alignments, 0.0)[:, None]
+    lengths = end.lengths[:, None]
+    return DecodeResult(
+        ids[:, None], scores[:, None], lengths, token_log_probs[:, None], alignments
+    )
+
+
+def first_progress(search, task, state):
+    """The loop's variables before the first step."""
+    rows = task.batch_size
+    tokens = ops.full((rows,), task.bos_id, "int32")
+    alignments = None
+    if search.needs_attention:
+        width = attention_width(search, task, tokens, state)
+        alignments = ops.zeros((rows, task.max_length, width), "float32")
+    return Progress(
+        index=ops.convert_to_tensor(0, "int32"),
+        tokens=tokens,
+        ids=ops.full((rows, task.max_length), task.pad_id, "int32"),
+        token_log_probs=ops.zeros((rows, task.max_length), "float32"),
+        alignments=alignments,
+        lengths=ops.zeros((rows,), "int32"),
+        finished=ops.zeros((rows,), "bool"),
+        state=state,
+    )
+
+
+def next_progress(search, task, choose, now):
+    """The loop's variables after one more step."""
+    logits, state, attention = run_step(task, search, now.tokens, now.index, now.state)
+    log_probs = next_log_probs(search, task, logits, now.index, lambda: now.ids)
+    tokens = choose(log_probs, now.index)
+    gained = ops.squeeze(ops.take_along_axis(log_probs, tokens[:, None], axis=-1), -1)
+    # Where the rules leave no token there is no hypothesis.
+    stuck = ops.logical_and(gained <= IMPOSSIBLE / 2, ops.logical_not(now.finished))
+    tokens = ops.where(now.finished, task.pad_id, tokens)
+    lengths = now.lengths + ops.cast(ops.logical_not(now.finished), "int32")
+    ended = ops.logical_or(tokens == task.eos_id, lengths >= task.limits)
+    alignments = now.alignments
+    if alignments is not None:
+        alignments = ops.slice_update(alignments, (0, now.index, 0), attention[:, None])
+    return Progress(
+        index=now.index + 1,
+        tokens=tokens,
+        ids=ops.slice_update(now.ids, (0, now.index), tokens[:, None]),
+        token_log_probs=ops.slice_update(now.token_log_probs, (0, now.index), gained[:, None]),
+        alignments=alignments,
+        lengths=ops.where(stuck, 0, lengths),
+        finished=ops.logical_or(now.finished, ops.logical_or(ended, stuck)),
+        state=state,
+    )

@@ -1,8 +1,6 @@
-"""What a search is given and what it returns."""
+"""What a search returns."""
 
 from typing import Any, NamedTuple
-
-from keras import ops
 
 # A log-probability or score that no real hypothesis reaches; finite, so that no NaN can arise.
 IMPOSSIBLE = -1e9
@@ -15,8 +13,12 @@ class DecodeResult(NamedTuple):
         ids: int32 (batch, hypotheses, length), the tokens after `bos_id`, `eos_id` included,
             then padding. A hypothesis without `eos_id` was cut at the maximum length.
         scores: float32 (batch, hypotheses), the log-probability of the tokens under the
-            search's length penalty. -1e9 where a sentence has fewer hypotheses than asked for.
+            search's penalties. -1e9 where a sentence has fewer hypotheses than asked for.
         lengths: int32 (batch, hypotheses), the number of tokens, `eos_id` included.
+        token_log_probs: float32 (batch, hypotheses, length), the log-probability of each token,
+            0 for padding.
+        alignments: float32 (batch, hypotheses, length, source), how much each token attended to
+            each position of the source, or None when the search was not asked for them.
 
     Example:
 
@@ -29,14 +31,5 @@ class DecodeResult(NamedTuple):
     ids: Any
     scores: Any
     lengths: Any
-
-
-def next_log_probs(logits, pad_id, bos_id):
-    """Log-probabilities (rows, vocab) of the next token, `pad_id` and `bos_id` ruled out.
-
-    The two are ruled out after normalisation, so that a hypothesis scores what the model gives.
-    """
-    log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    tokens = ops.arange(logits.shape[-1])
-    allowed = ops.logical_and(tokens != pad_id, tokens != bos_id)
-    return ops.where(allowed, log_probs, IMPOSSIBLE)
+    token_log_probs: Any = None
+    alignments: Any = None

@@ -20,6 +20,8 @@ from keras_transformer.layers.keras_attention import (
     copy_weights,
     keras_twin,
 )
+from keras_transformer.layers.sequences import length_of
+from keras_transformer.layers.waves import position_range
 
 
 class AttentionProjections(keras.layers.Layer):
@@ -173,6 +175,17 @@ class AttentionProjections(keras.layers.Layer):
             "bias_constraint": self.bias_constraint,
             "dtype": self.dtype_policy,
         }
+
+    def project_key_value(self, value, key=None, positions=None):
+        """Returns keys (batch, key, key and value heads, key_dim) and values of those heads.
+
+        Keys are turned by their `positions` (key,), 0, 1, 2, ... when None.
+        """
+        keys = self.key_dense(value if key is None else key)
+        if self.position is not None:
+            positions = position_range(length_of(keys)) if positions is None else positions
+            keys = self.position.rotate(keys, positions)
+        return keys, self.value_dense(value)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         """Returns the query's shape with the output's width."""

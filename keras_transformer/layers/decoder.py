@@ -120,20 +120,23 @@ class Decoder(Block):
         """Returns each layer's keys and values of the memory."""
         return [layer.project_memory(memory, memory_padding_mask) for layer in self.layers]
 
-    def start_cache(self, batch_size, max_length):
+    def start_cache(self, batch_size, max_length, beam_size=1):
         """Returns each layer's empty cache."""
-        return [layer.start_cache(batch_size, max_length) for layer in self.layers]
+        return [layer.start_cache(batch_size, max_length, beam_size) for layer in self.layers]
 
-    def step(self, inputs, index, caches, projected_memory=None, memory_mask=None):
-        """Decodes position `index`; see `DecoderLayer.step`. Returns output and new caches."""
+    def step(self, inputs, index, caches, projected_memory=None, memory_mask=None, paths=None):
+        """Decodes position `index`; see `DecoderLayer.step`.
+
+        Returns the output, the new caches, and the last layer's weights over the memory.
+        """
         projected_memory = projected_memory or [None] * len(self.layers)
-        hidden, new_caches = inputs, []
+        hidden, new_caches, weights = inputs, [], None
         for layer, cache, projected in zip(self.layers, caches, projected_memory, strict=True):
-            hidden, cache = layer.step(hidden, index, cache, projected, memory_mask)
+            hidden, cache, weights = layer.step(hidden, index, cache, projected, memory_mask, paths)
             new_caches.append(cache)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
-        return hidden, new_caches
+        return hidden, new_caches, weights
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         """Returns the shape of `inputs`."""

@@ -146,27 +146,41 @@ class DecoderLayer(Block):
             )
 
     def project_memory(self, memory, memory_padding_mask=None):
-        """Returns the memory's keys and values, which every step of a search reads unchanged."""
-        return self.cross_attention.project_key_value(zero_masked(memory, memory_padding_mask))
+        """Returns the memory's keys and values, which every step of a search reads unchanged.
 
-    def start_cache(self, batch_size, max_length):
-        """Returns empty self-attention keys and values, each (batch, max_length, heads, width)."""
+        Both are (batch, key and value heads, source, width).
+        """
+        memory = zero_masked(memory, memory_padding_mask)
+        return tuple(map(heads_first, self.cross_attention.project_key_value(memory)))
+
+    def start_cache(self, batch_size, max_length, beam_size=1):
+        """Returns empty self-attention keys and values.
+
+        Both are (batch, key and value heads, max_length * beam_size, width): the slots of the
+        beams lie side by side at each position.
+        """
         attention = self.self_attention
-        shape = (batch_size, max_length, attention.num_key_value_heads, attention.key_dim)
-        return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
+        heads, slots = attention.num_key_value_heads, max_length * beam_size
+        return tuple(
+            ops.zeros((batch_size, heads, slots, width), self.compute_dtype)
+            for width in (attention.key_dim, attention.value_dim)
+        )
 
-    def step(self, inputs, index, cache, projected_memory=None, memory_mask=None):
+    def step(self, inputs, index, cache, projected_memory=None, memory_mask=None, paths=None):
         """Decodes position `index` alone, equal to `call` on the whole prefix.
 
         Args:
             inputs: (rows, 1, d_model), where rows is batch or batch * beam, beams adjacent.
             index: integer tensor, the position.
-            cache: keys and values of the positions before, (rows, max_length, heads, width).
-            projected_memory: keys and values (batch, source, heads, width), or None.
+            cache: from `start_cache`, with the positions before.
+            projected_memory: from `project_memory`, or None.
             memory_mask: (batch, source) boolean, or None.
+            paths: (batch, beam, max_length or more), the slot that holds each position of each
+                beam; None when the cache has a row for each row of inputs.
 
         Returns:
-            The output (rows, 1, d_model) and the cache with this position in it.
+            The output (rows, 1, d_model), the cache with this position in it, and the weights
+            over the memory (batch, heads, rows / batch, source) or None.
         """
         if self.added_position is not None:
             positions = ops.broadcast_to(index, ops.shape(inputs)[:2])
@@ -174,31 +188,40 @@ class DecoderLayer(Block):
         normed = self.self_attention_residual.enter(inputs)
         here = ops.reshape(index, (1,))
         keys, values = self.self_attention.project_key_value(normed, positions=here)
-        start = (0, index, 0, 0)
-        keys = ops.slice_update(cache[0], start, keys)
-        values = ops.slice_update(cache[1], start, values)
-        distance = index - ops.arange(keys.shape[1] or ops.shape(keys)[1])
-        past = distance >= 0
-        if self.window is not None:
-            past = ops.logical_and(past, distance <= self.window)
-        attended, _ = self.self_attention.attend(
-            normed, keys, values, past[None, None, None, :], query_positions=here, causal=True
+        batch = ops.shape(cache[0])[0]
+        beams = 1 if paths is None else paths.shape[1]
+        cache = tuple(
+            ops.slice_update(
+                slots,
+                (0, 0, index * beams, 0),
+                heads_first(ops.reshape(new, (batch, beams, *new.shape[2:]))),
+            )
+            for slots, new in zip(cache, (keys, values), strict=True)
         )
+        attended, _ = self.self_attention.attend_cached(
+            ops.reshape(normed, (batch, beams, normed.shape[-1])),
+            *cache,
+            visible_slots(index, cache[0].shape[2] or ops.shape(cache[0])[2], self.window, paths),
+            index,
+        )
+        attended = ops.reshape(attended, ops.shape(inputs))
         hidden = self.self_attention_residual.leave(inputs, attended)
+        weights = None
         if projected_memory is not None:
-            hidden = self._step_memory(hidden, projected_memory, memory_mask)
-        return self._transform(hidden), (keys, values)
+            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
+        return self._transform(hidden), cache, weights
 
     def _step_memory(self, hidden, projected_memory, memory_mask):
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
-        d_model = hidden.shape[-1]
         query = self.cross_attention_residual.enter(hidden)
-        query = ops.reshape(query, (ops.shape(keys)[0], -1, d_model))  # -> (batch, beam, d_model)
-        mask = None if memory_mask is None else memory_mask[:, None, None, :]
-        attended, _ = self.cross_attention.attend(query, keys, values, mask)
+        query = ops.reshape(query, (ops.shape(keys)[0], -1, hidden.shape[-1]))
+        mask = ops.ones((1, 1), "bool") if memory_mask is None else memory_mask
+        attended, weights = self.cross_attention.attend_cached(
+            query, keys, values, mask[:, None, None, :]
+        )
         attended = ops.reshape(attended, ops.shape(hidden))
-        return self.cross_attention_residual.leave(hidden, attended)
+        return self.cross_attention_residual.leave(hidden, attended), weights
 
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         """Returns the shape of `inputs`."""
@@ -227,3 +250,23 @@ def memory_weights_spec(num_heads, inputs, memory):
     """Symbolic weights over the memory: (batch, heads, target, source), float32."""
     shape = (inputs.shape[0], num_heads, inputs.shape[1], memory.shape[1])
     return keras.KerasTensor(shape, "float32")
+
+
+def heads_first(projected):
+    """(batch, length, heads, width) as (batch, heads, length, width)."""
+    return ops.transpose(projected, (0, 2, 1, 3))
+
+
+def visible_slots(index, slots, window=None, paths=None):
+    """Which slots the queries at `index` may read: (batch or 1, 1, beam, slots) boolean."""
+    beams = 1 if paths is None else paths.shape[1]
+    distance = index - ops.arange(slots // beams)
+    visible = distance >= 0
+    if window is not None:
+        visible = ops.logical_and(visible, distance <= window)
+    if paths is None:
+        return visible[None, None, None, :]
+    length = slots // beams
+    own = paths[:, :, :length, None] == ops.arange(beams, dtype=paths.dtype)
+    own = ops.logical_and(own, visible[:, None])
+    return ops.reshape(own, (-1, 1, beams, slots))

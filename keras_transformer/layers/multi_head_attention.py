@@ -7,6 +7,7 @@ from keras_transformer.layers.attention_arguments import per_head
 from keras_transformer.layers.attention_projections import AttentionProjections
 from keras_transformer.layers.scaled_dot_product import (
     attention_with_weights,
+    cached_attention,
     local_attention,
     scaled_dot_product_attention,
 )
@@ -194,16 +195,26 @@ class MultiHeadAttention(AttentionProjections):
             return_attention_scores=return_attention_scores,
         )
 
-    def project_key_value(self, value, key=None, positions=None):
-        """Returns keys (batch, key, key and value heads, key_dim) and values of those heads.
+    def attend_cached(self, query, keys, values, mask, index=None):
+        """Attends from one step of a search to cached keys and values; see `cached_attention`.
 
-        Keys are turned by their `positions` (key,), 0, 1, 2, ... when None.
+        The queries (batch, query, width) are all at position `index`, and each position has as
+        many neighbouring slots as there are queries; without an `index` there are no positions.
+        Returns the output (batch, query, width) and the weights.
         """
-        keys = self.key_dense(value if key is None else key)
+        queries = self.query_dense(query)
+        bias = None
         if self.position is not None:
-            positions = position_range(length_of(keys)) if positions is None else positions
-            keys = self.position.rotate(keys, positions)
-        return keys, self.value_dense(value)
+            here = ops.reshape(index, (1,))
+            queries = self.position.rotate(queries, here)
+            slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
+            bias = self.position.bias(here, slots, True)
+        context, weights = cached_attention(queries, keys, values, mask, bias)
+        output = self._project_output(context, query)
+        if self.use_bias:
+            attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
+            output = zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
+        return output, weights
 
     def attend(
         self,
@@ -212,7 +223,6 @@ class MultiHeadAttention(AttentionProjections):
         values,
         mask=None,
         finite=None,
-        query_positions=None,
         causal=False,
         training=None,
         return_attention_scores=False,
@@ -220,17 +230,15 @@ class MultiHeadAttention(AttentionProjections):
         """Attends from `query` (batch, query, width) to projected keys and values.
 
         `mask` broadcasts to (batch, heads, query, key); `finite` is as in
-        `scaled_dot_product_attention`. Queries are at `query_positions`, 0, 1, 2, ... when None,
-        and keys at 0, 1, 2, ...; `causal` says that `mask` hides what is after a query. Returns
-        the output, and the weights or None.
+        `scaled_dot_product_attention`. Queries and keys are at 0, 1, 2, ...; `causal` says that
+        `mask` hides what is after a query. Returns the output, and the weights or None.
         """
         queries = self.query_dense(query)
         bias = None
         if self.position is not None:
-            if query_positions is None:
-                query_positions = position_range(length_of(query))
-            queries = self.position.rotate(queries, query_positions)
-            bias = self.position.bias(query_positions, position_range(length_of(keys)), causal)
+            positions = position_range(length_of(query))
+            queries = self.position.rotate(queries, positions)
+            bias = self.position.bias(positions, position_range(length_of(keys)), causal)
         keys, values = self._for_query_heads(keys), self._for_query_heads(values)
         options = (mask, bias, self._weights_dropout(training), finite)
         if return_attention_scores:

@@ -65,6 +65,37 @@ def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None
     return _settle(context, mask, finite), weights
 
 
+def cached_attention(query, keys, values, mask, bias=None):
+    """Attention of one step of a search to what is cached, and its weights.
+
+    Args:
+        query: (batch, query, heads, key_dim).
+        keys: (batch, key and value heads, slots, key_dim); values: the same, value_dim. Heads
+            come first, so that the products run over neighbours in memory.
+        mask: boolean, broadcastable to (batch, 1, query, slots).
+        bias: float32 (1, heads, 1, slots), or None.
+
+    Returns:
+        The context (batch, query, heads, value_dim), 0 for a query without any allowed key, and
+        the float32 weights (batch, heads, query, slots).
+    """
+    batch, queries, heads, key_dim = ops.shape(query)
+    shared, slots = keys.shape[1], ops.shape(keys)[2]
+    groups = heads // shared  # heads of queries that read the same keys become more queries
+    query = ops.transpose(query * (key_dim**-0.5), (0, 2, 1, 3))
+    query = ops.reshape(query, (batch, shared, groups * queries, key_dim))
+    scores = ops.cast(ops.einsum("bhqd,bhsd->bhqs", query, keys), "float32")
+    scores = ops.reshape(scores, (batch, heads, queries, slots))
+    if bias is not None:
+        scores = scores + bias
+    weights = ops.exp(ops.log_softmax(ops.where(mask, scores, MASKED_SCORE)))
+    weights = ops.where(ops.any(mask, axis=-1, keepdims=True), weights, 0.0)
+    shaped = ops.reshape(weights, (batch, shared, groups * queries, slots))
+    context = ops.einsum("bhqs,bhsd->bhqd", ops.cast(shaped, values.dtype), values)
+    context = ops.reshape(context, (batch, heads, queries, values.shape[-1]))
+    return ops.transpose(context, (0, 2, 1, 3)), weights
+
+
 def local_attention(
     query, key, value, window, causal=False, key_mask=None, finite=None, bias=None, **options
 ):

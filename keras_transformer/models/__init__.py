@@ -1,5 +1,6 @@
 """Whole models built from the layers."""
 
+from keras_transformer.models.scoring import ScoreResult
 from keras_transformer.models.transformer import Transformer
 
-__all__ = ["Transformer"]
+__all__ = ["ScoreResult", "Transformer"]

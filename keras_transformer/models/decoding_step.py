@@ -1,30 +1,76 @@
-"""One step of a search: the decoder at one position, from caches of the positions before."""
+"""A search with the Transformer: its step function, and the lengths that it may reach."""
 
 import keras
 from keras import ops
 
-from keras_transformer.masking import padding_mask
+from keras_transformer import arguments
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.masking import integer_ids, padding_mask
+
+# Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
+EXTRA_LENGTH = 50
 
 
-def decoding_step(model, source_ids, memory, max_length):
-    """Returns the function `step(tokens, index, caches)` of a search over this batch.
+class DecodingStep:
+    """The step function of a search over one batch: `step(tokens, index, caches, paths)`.
 
     It takes the tokens (rows,) at position `index` and gives float32 logits (rows, vocab) of the
-    next ones, and the caches with this position in them.
+    next ones, the caches with this position in them, and how the last layer's heads attend to
+    the source on average, (rows, source).
     """
-    mask = padding_mask(source_ids, model.pad_id)
-    projected_memory = model.decoder.project_memory(memory, mask)
-    positions = model.target_positions
-    encoding = None if positions is None else positions.encoding(max_length)
 
-    def step(tokens, index, caches):
+    follows_paths = True
+
+    def __init__(self, model, source_ids, memory, max_length):
+        self.model = model
+        self.mask = padding_mask(source_ids, model.pad_id)
+        self.projected_memory = model.decoder.project_memory(memory, self.mask)
+        positions = model.target_positions
+        self.encoding = None if positions is None else positions.encoding(max_length)
+
+    def __call__(self, tokens, index, caches, paths=None):
+        """Decodes one position."""
+        model = self.model
         hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)
-        if encoding is not None:
-            row = ops.take(encoding, index, axis=0)[None, None, :]
-            hidden = positions.apply_encoding(hidden, row)
-        hidden, caches = model.decoder.step(hidden, index, caches, projected_memory, mask)
+        if self.encoding is not None:
+            row = ops.take(self.encoding, index, axis=0)[None, None, :]
+            hidden = model.target_positions.apply_encoding(hidden, row)
+        hidden, caches, weights = model.decoder.step(
+            hidden, index, caches, self.projected_memory, self.mask, paths
+        )
         logits = model.target_embedding.logits(hidden)[:, 0]
+        rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
+        attention = ops.reshape(ops.mean(weights, axis=1), (rows, source))
         # Nobody differentiates a search: an eager backend need not keep every step for it.
-        return keras.tree.map_structure(ops.stop_gradient, (logits, caches))
+        return keras.tree.map_structure(ops.stop_gradient, (logits, caches, attention))
 
-    return step
+
+def search_targets(model, source_ids, search=None, max_length=None, prefix_ids=None):
+    """Runs a search over the outputs of `model`; see `Transformer.generate`."""
+    search = BeamSearch() if search is None else search
+    source_ids = integer_ids("source_ids", source_ids)
+    batch_size, source_length = ops.shape(source_ids)
+    is_token = padding_mask(source_ids, model.pad_id)
+    source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
+    length_limits = None
+    if max_length is None:
+        max_length = source_length + EXTRA_LENGTH
+        if getattr(model.target_positions, "max_length", None) is not None:
+            max_length = ops.minimum(max_length, model.target_positions.max_length)
+        length_limits = source_lengths + EXTRA_LENGTH
+    else:
+        max_length = arguments.positive_integer("max_length", max_length)
+    memory = model.encode(source_ids, training=False)
+    beam_size = search.beam_size if getattr(search, "follows_paths", False) else 1
+    return search(
+        DecodingStep(model, source_ids, memory, max_length),
+        model.decoder.start_cache(batch_size, max_length, beam_size),
+        batch_size=batch_size,
+        max_length=max_length,
+        bos_id=model.bos_id,
+        eos_id=model.eos_id,
+        pad_id=model.pad_id,
+        length_limits=length_limits,
+        source_lengths=source_lengths,
+        prefix_ids=prefix_ids,
+    )

@@ -1,24 +1,20 @@
 """The Transformer: encoder, decoder, embeddings and output, as a Keras model."""
 
 import keras
-from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding import BeamSearch
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding, TokenEmbedding
 from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_position import position_config
 from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.models.decoding_step import decoding_step
+from keras_transformer.models.decoding_step import search_targets
+from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
     check_vocabularies,
 )
-
-# Section 6.1 of the paper: outputs may be this much longer than their source.
-EXTRA_LENGTH = 50
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -232,7 +228,7 @@ class Transformer(keras.Model):
             **options,
         )
 
-    def generate(self, source_ids, search=None, max_length=None):
+    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None):
         """Searches for the best outputs, one cached step a token.
 
         Runs as it stands, operation by operation. To translate many batches of a few shapes,
@@ -244,38 +240,32 @@ class Transformer(keras.Model):
             search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
             max_length: largest number of output tokens, `eos_id` included; when None, 50 more
                 than the source has, padding not counted, as in the paper.
+            prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
 
         Returns:
-            A `DecodeResult`: ids (batch, hypotheses, length), scores and lengths
-            (batch, hypotheses).
+            A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
 
         Raises:
             ValueError: for ids that are not integers or a bad `max_length`.
         """
-        search = BeamSearch() if search is None else search
-        source_ids = integer_ids("source_ids", source_ids)
-        batch_size, source_length = ops.shape(source_ids)
-        length_limits = None
-        if max_length is None:
-            max_length = source_length + EXTRA_LENGTH
-            if getattr(self.target_positions, "max_length", None) is not None:
-                max_length = ops.minimum(max_length, self.target_positions.max_length)
-            is_token = padding_mask(source_ids, self.pad_id)
-            length_limits = ops.sum(ops.cast(is_token, "int32"), axis=1) + EXTRA_LENGTH
-        else:
-            max_length = arguments.positive_integer("max_length", max_length)
-        memory = self.encode(source_ids, training=False)
-        step = decoding_step(self, source_ids, memory, max_length)
-        return search(
-            step,
-            self.decoder.start_cache(batch_size, max_length),
-            batch_size=batch_size,
-            max_length=max_length,
-            bos_id=self.bos_id,
-            eos_id=self.eos_id,
-            pad_id=self.pad_id,
-            length_limits=length_limits,
-        )
+        return search_targets(self, source_ids, search, max_length, prefix_ids)
+
+    def score(self, source_ids, target_ids, label_mask=None):
+        """Log-probabilities of given outputs; see `ScoreResult`.
+
+        Args:
+            source_ids: integers (batch, source), `eos_id` and padding included.
+            target_ids: integers (batch, target) without `bos_id`, as a search returns them.
+            label_mask: (batch, target) boolean, True at the tokens that count; all when None.
+                Padding never counts.
+
+        Returns:
+            A `ScoreResult`.
+
+        Raises:
+            ValueError: for ids that are not integers or a mask that is not boolean.
+        """
+        return score_targets(self, source_ids, target_ids, label_mask)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -13,9 +13,10 @@ def powers_of_two(smallest, largest):
 
 
 def next_size(sizes, needed):
-    """The first of the ascending `sizes` that is at least `needed`, as a scalar tensor."""
+    """The first of the ascending `sizes` that is at least `needed`: its index, and itself."""
     sizes = tf.constant(sizes, tf.int32)
-    return tf.gather(sizes, tf.searchsorted(sizes, tf.reshape(needed, [1]))[0])
+    index = tf.searchsorted(sizes, tf.reshape(needed, [1]))[0]
+    return index, tf.gather(sizes, index)
 
 
 def pad_rows(tensor, rows):
@@ -34,7 +35,9 @@ def pad_columns(ids, columns, pad_id):
     return tf.pad(ids, [[0, 0], [0, columns - tf.shape(ids)[1]]], constant_values=pad_id)
 
 
-def map_chunks(function, inputs, lengths, output_specs, batch_sizes, length_sizes, pad_id):
+def map_chunks(
+    function, inputs, lengths, output_specs, batch_sizes, length_sizes, pad_id, shapes_met
+):
     """Applies `function` to chunks of rows of like length, and gives the results in input order.
 
     Args:
@@ -46,6 +49,7 @@ def map_chunks(function, inputs, lengths, output_specs, batch_sizes, length_size
         output_specs: a `tf.TensorSpec` for each output, its first dimension None.
         batch_sizes, length_sizes: ascending lists of integers.
         pad_id: fills the columns.
+        shapes_met: boolean variable (batch sizes, length sizes), set to True for each shape used.
 
     Returns:
         List of tensors, each output for the whole batch.
@@ -60,8 +64,9 @@ def map_chunks(function, inputs, lengths, output_specs, batch_sizes, length_size
 
     def next_chunk(start, *outputs):
         end = tf.minimum(start + largest, batch_size)
-        rows = next_size(batch_sizes, end - start)
-        columns = next_size(length_sizes, tf.reduce_max(lengths[start:end]))
+        row_index, rows = next_size(batch_sizes, end - start)
+        column_index, columns = next_size(length_sizes, tf.reduce_max(lengths[start:end]))
+        shapes_met.scatter_nd_update([[row_index, column_index]], [True])
         chunk = [pad_rows(pad_columns(ids[start:end], columns, pad_id), rows) for ids in inputs]
         results = [result[: end - start] for result in function(*chunk)]
         return (end, *(tf.concat(pair, axis=0) for pair in zip(outputs, results, strict=True)))

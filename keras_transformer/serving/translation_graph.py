@@ -1,9 +1,7 @@
 """The translator as TensorFlow functions: strings in, compiled search, strings out."""
 
 import tensorflow as tf
-from keras import ops
 
-from keras_transformer.losses import token_crossentropy
 from keras_transformer.serving.batching import map_chunks, powers_of_two
 
 SMALLEST_LENGTH = 16
@@ -33,14 +31,20 @@ class TranslationGraph(tf.Module):
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
         self.search = search
-        self.num_hypotheses = getattr(search, "beam_size", 1)
+        self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
         self.max_length = max_length
         self.batch_sizes = powers_of_two(1, max_batch_size)
         self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
+        # Each compiled function has one compilation for each shape that it has met.
+        shape = [len(self.batch_sizes), len(self.length_sizes)]
+        self.searched, self.scored = (
+            tf.Variable(tf.zeros(shape, tf.bool), trainable=False, name=name)
+            for name in ("searched", "scored")
+        )
         ids = tf.TensorSpec([None, None], tf.int32)
         options = {"jit_compile": jit_compile, "autograph": False}
-        self._search_function = tf.function(self._search_ids, [ids], **options)
-        self._score_function = tf.function(self._score_ids, [ids, ids], **options)
+        self.search_ids = tf.function(self._search_ids, [ids], **options)
+        self.score_ids = tf.function(self._score_ids, [ids, ids], **options)
 
     @tf.function(input_signature=[TEXT], autograph=False)
     def translate(self, text):
@@ -76,10 +80,11 @@ class TranslationGraph(tf.Module):
         num_tokens = count_tokens(target_ids, self.model.pad_id)
         lengths = tf.maximum(count_tokens(source_ids, self.model.pad_id), num_tokens)
         (log_probs,) = self._map_chunks(
-            lambda *ids: [self._score_function(*ids)],
+            lambda *ids: [self.score_ids(*ids)],
             [source_ids, target_ids],
             lengths,
             [tf.TensorSpec([None], tf.float32)],
+            self.scored,
         )
         truncated = tf.logical_or(source_cut, target_cut)
         return {"log_prob": log_probs, "num_tokens": num_tokens, "truncated": truncated}
@@ -94,14 +99,15 @@ class TranslationGraph(tf.Module):
             [source_ids],
             lengths,
             [tf.TensorSpec(shape, tf.string), tf.TensorSpec(shape, tf.float32)],
+            self.searched,
         )
         # Nothing to translate, `eos_id` alone: the translation is empty too.
         empty = (lengths <= 1)[:, None]
         return tf.where(empty, "", translations), tf.where(empty, 0.0, scores), truncated
 
-    def _map_chunks(self, function, inputs, lengths, output_specs):
+    def _map_chunks(self, function, inputs, lengths, output_specs, shapes_met):
         sizes = (self.batch_sizes, self.length_sizes, self.model.pad_id)
-        return map_chunks(function, inputs, lengths, output_specs, *sizes)
+        return map_chunks(function, inputs, lengths, output_specs, *sizes, shapes_met)
 
     def _ids(self, tokenizer, texts):
         """Ids (batch, length) with `eos_id`, cut to the longest length, and which were cut."""
@@ -113,7 +119,7 @@ class TranslationGraph(tf.Module):
         return ids.to_tensor(self.model.pad_id), truncated
 
     def _translate_ids(self, source_ids):
-        ids, scores = self._search_function(source_ids)
+        ids, scores = self.search_ids(source_ids)
         rows, width = tf.shape(source_ids)[0], tf.shape(ids)[2]
         texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, width]))
         return tf.reshape(texts, [rows, self.num_hypotheses]), scores
@@ -123,11 +129,7 @@ class TranslationGraph(tf.Module):
         return result.ids, result.scores
 
     def _score_ids(self, source_ids, target_ids):
-        bos = tf.fill([tf.shape(target_ids)[0], 1], self.model.bos_id)
-        inputs = tf.concat([bos, target_ids[:, :-1]], axis=1)
-        logits = self.model((source_ids, inputs), training=False)
-        losses = token_crossentropy(target_ids, logits)
-        return -ops.sum(ops.where(target_ids != self.model.pad_id, losses, 0.0), axis=-1)
+        return self.model.score(source_ids, target_ids).log_prob
 
 
 def count_tokens(ids, pad_id):

@@ -34,6 +34,10 @@ class Translator:
             build of TensorFlow Serving runs such an export when started with
             `--xla_cpu_compilation_enabled=true`, a GPU build not at all; False exports a graph
             that any server runs.
+        quantize: "int8" translates with a copy of the model whose matrices are 8-bit integers,
+            one scale for each output, multiplied with activations rounded to 8 bits row by row
+            as they come: a quarter of the size, and faster where XLA compiles. None for the
+            model as it is.
 
     Returns:
         Called with a list of strings, the list of their best translations, in order.
@@ -62,6 +66,7 @@ class Translator:
         max_source_length=256,
         max_batch_size=32,
         jit_compile=True,
+        quantize=None,
     ):
         target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
         if max_length is not None:
@@ -75,7 +80,10 @@ class Translator:
         arguments.boolean("jit_compile", jit_compile)
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
+        arguments.one_of("quantize", quantize, (None, "int8"))
         model.build(None)
+        if quantize:
+            model = quantized_copy(model, quantize)
         self.graph = TranslationGraph(
             model,
             source_tokenizer,
@@ -92,6 +100,12 @@ class Translator:
         """Every (rows, source length) that the search is ever compiled for."""
         graph = self.graph
         return [(rows, length) for rows in graph.batch_sizes for length in graph.length_sizes]
+
+    @property
+    def num_compilations(self):
+        """How often XLA has compiled since this was made: once for each shape met."""
+        met = [self.graph.searched, self.graph.scored]
+        return sum(int(tf.math.count_nonzero(shapes)) for shapes in met)
 
     def __call__(self, texts, progress=False):
         """Returns the best translation of each of `texts`, a list of strings."""
@@ -142,6 +156,18 @@ class Translator:
                 bar.update(start + len(part))
         warn_of_truncation(num_truncated)
         return answers
+
+
+def quantized_copy(model, mode):
+    """A copy of `model` with the weights of its products quantized by Keras."""
+    copy = type(model).from_config(model.get_config())
+    copy.build(None)
+    copy.set_weights(model.get_weights())
+    with warnings.catch_warnings():
+        # Keras names each layer that has nothing to quantize.
+        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+        copy.quantize(mode)
+    return copy
 
 
 def check_texts(name, texts):

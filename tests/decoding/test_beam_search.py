@@ -127,9 +127,9 @@ def beam_search_by_hand(following, beam_size, length_penalty, max_length):
             for total, ids in live
             for token in (EOS, A, B)
         ]
-        extended = sorted(extended, reverse=True)[:beam_size]
-        finished += [pair for pair in extended if pair[1][-1] == EOS]
-        live = [pair for pair in extended if pair[1][-1] != EOS]
+        extended = sorted(extended, reverse=True)[: 2 * beam_size]
+        finished += [pair for pair in extended[:beam_size] if pair[1][-1] == EOS]
+        live = [pair for pair in extended if pair[1][-1] != EOS][:beam_size]
     scored = [
         (total / length_normaliser(len(ids), length_penalty), ids) for total, ids in finished + live
     ]

@@ -113,7 +113,7 @@ def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
     caches = decoder.start_cache(BATCH, TARGET)
     for index in range(TARGET):
         whole = array(decoder(INPUTS[:, : index + 1], memory, memory_padding_mask=MEMORY_MASK))
-        step, caches = decoder.step(
+        step, caches, _ = decoder.step(
             ops.convert_to_tensor(INPUTS[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
             caches,
@@ -128,7 +128,7 @@ def test_steps_without_memory_equal_the_whole_prefix():
     caches = decoder.start_cache(BATCH, TARGET)
     whole = array(decoder(INPUTS))
     for index in range(TARGET):
-        step, caches = decoder.step(
+        step, caches, _ = decoder.step(
             ops.convert_to_tensor(INPUTS[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
             caches,
@@ -140,17 +140,53 @@ def test_beams_of_a_sentence_read_its_memory():
     decoder, beams = stack_of_2(), 3
     memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
     rows = normal(4, BATCH * beams, 1, D_MODEL)
-    found, _ = decoder.step(
+    found, _, weights = decoder.step(
         ops.convert_to_tensor(rows),
         ops.convert_to_tensor(0, "int32"),
         decoder.start_cache(BATCH * beams, TARGET),
         decoder.project_memory(memory, mask),
         mask,
     )
-    expected = decoder(
-        rows, np.repeat(MEMORY, beams, 0), memory_padding_mask=np.repeat(MEMORY_MASK, beams, 0)
+    expected, expected_weights = decoder(
+        rows,
+        np.repeat(MEMORY, beams, 0),
+        memory_padding_mask=np.repeat(MEMORY_MASK, beams, 0),
+        return_attention_scores=True,
     )
     np.testing.assert_allclose(array(found), array(expected), atol=1e-5)
+    last = array(expected_weights[-1])[:, :, 0].reshape(BATCH, beams, HEADS, SOURCE)
+    np.testing.assert_allclose(array(weights), last.swapaxes(1, 2), atol=1e-6)
+
+
+def test_beams_that_follow_paths_equal_their_whole_prefixes():
+    decoder, beams = stack_of_2(), 3
+    memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
+    projected = decoder.project_memory(memory, mask)
+    random = np.random.default_rng(5)
+    inputs = normal(6, BATCH, TARGET, beams, D_MODEL)  # what is read in each slot
+    paths = np.broadcast_to(np.arange(beams)[None, :, None], (BATCH, beams, TARGET + 1)).copy()
+    caches = decoder.start_cache(BATCH, TARGET, beams)
+    for index in range(TARGET):
+        found, caches, _ = decoder.step(
+            ops.convert_to_tensor(inputs[:, index].reshape(BATCH * beams, 1, D_MODEL)),
+            ops.convert_to_tensor(index, "int32"),
+            caches,
+            projected,
+            mask,
+            ops.convert_to_tensor(paths),
+        )
+        positions = np.arange(index + 1)
+        prefixes = inputs[np.arange(BATCH)[:, None, None], positions, paths[:, :, : index + 1]]
+        whole = decoder(
+            prefixes.reshape(BATCH * beams, index + 1, D_MODEL),
+            np.repeat(MEMORY, beams, 0),
+            memory_padding_mask=np.repeat(MEMORY_MASK, beams, 0),
+        )
+        np.testing.assert_allclose(array(found)[:, 0], array(whole)[:, -1], atol=1e-5)
+        parents = random.integers(0, beams, (BATCH, beams))
+        paths[:, :, : index + 1] = np.take_along_axis(paths, parents[..., None], 1)[
+            :, :, : index + 1
+        ]
 
 
 def test_a_memory_in_some_calls_only_is_refused():

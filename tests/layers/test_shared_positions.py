@@ -106,7 +106,7 @@ def test_steps_add_the_position_that_they_are_at(position):
     randomise(decoder)
     whole, caches = array(decoder(HIDDEN)), decoder.start_cache(2, 5)
     for index in range(5):
-        step, caches = decoder.step(
+        step, caches, _ = decoder.step(
             ops.convert_to_tensor(HIDDEN[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
             caches,

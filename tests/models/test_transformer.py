@@ -191,7 +191,7 @@ def compiled_model(**arguments):
     keras.utils.set_random_seed(1)
     model = Transformer(**{"vocab_size": VOCAB, **SIZES, **arguments})
     model.compile(
-        optimizer=keras.optimizers.Adam(WarmupSchedule(15, warmup_steps=100), beta_2=0.98),
+        optimizer=keras.optimizers.Adam(WarmupSchedule(15, warmup_steps=20), beta_2=0.98),
         loss=MaskedCrossentropy(label_smoothing=0.1),
         metrics=[MaskedAccuracy(), Perplexity()],
     )
@@ -205,8 +205,8 @@ def test_fit_learns_two_sentences_by_heart_and_generates_them():
     model = compiled_model(dropout=0.0, num_layers=1)
     pairs = ((SOURCE_IDS, TARGET_IDS), LABELS)
     often = keras.tree.map_structure(lambda ids: np.tile(ids, (60, 1)), pairs)
-    history = model.fit(*often, epochs=4, batch_size=2, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
+    history = model.fit(*often, epochs=2, batch_size=2, verbose=0).history
+    assert history["loss"][1] < history["loss"][0]
     measured = model.evaluate(*pairs, verbose=0, return_dict=True)
     assert measured["masked_accuracy"] == 1.0
     assert measured["perplexity"] < 1.5
@@ -348,16 +348,14 @@ class Forced:
     def __init__(self, targets):
         self.targets = targets  # (batch, beam, length), starting with `bos`
 
-    def __call__(
-        self, step, state, *, batch_size, max_length, bos_id, eos_id, pad_id, length_limits=None
-    ):
+    def __call__(self, step, state, **task):
         _, beams, length = self.targets.shape
         rows = self.targets.reshape(-1, length)
         state = keras.tree.map_structure(lambda part: ops.repeat(part, beams, axis=0), state)
         found = []
         for index in range(length):
             tokens = ops.convert_to_tensor(rows[:, index])
-            logits, state = step(tokens, ops.convert_to_tensor(index, "int32"), state)
+            logits, state, _ = step(tokens, ops.convert_to_tensor(index, "int32"), state)
             found.append(array(logits))
         return np.stack(found, axis=1).reshape(*self.targets.shape, -1)
 
@@ -392,7 +390,7 @@ def test_a_score_is_the_rescored_log_probability_of_the_ids(norm_first, length_p
     search = BeamSearch(3, length_penalty)
     result = arrays(model.generate(SOURCE_IDS, search, max_length=7))
     for sentence in range(2):
-        for ids, score, length in zip(*(part[sentence] for part in result), strict=True):
+        for ids, score, length in zip(*(part[sentence] for part in result[:3]), strict=True):
             target_ids = np.concatenate([[BOS], ids[: length - 1]])[None].astype("int32")
             logits = logits_of(model, SOURCE_IDS[[sentence]], target_ids)[0]
             total = log_softmax(logits)[np.arange(length), ids[:length]].sum()

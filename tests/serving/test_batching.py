@@ -21,6 +21,7 @@ def sums(lengths, width, shapes):
         assert first.shape == second.shape
         return [tf.reduce_sum(first + second, axis=1)]
 
+    met = tf.Variable(tf.zeros([len(BATCH_SIZES), len(LENGTH_SIZES)], tf.bool))
     (result,) = map_chunks(
         function,
         [tf.constant(ids, tf.int32, [len(lengths), width]), tf.constant(numbered)],
@@ -29,7 +30,10 @@ def sums(lengths, width, shapes):
         BATCH_SIZES,
         LENGTH_SIZES,
         pad_id=0,
+        shapes_met=met,
     )
+    used = {(BATCH_SIZES[i], LENGTH_SIZES[j]) for i, j in np.argwhere(met.numpy())}
+    assert used == set(shapes)
     return result.numpy().tolist()
 
 
@@ -57,7 +61,8 @@ def test_no_rows_call_nothing():
 
 @pytest.mark.parametrize(("needed", "size"), [(0, 2), (2, 2), (3, 3), (4, 8), (8, 8)])
 def test_the_next_size_is_the_smallest_that_fits(needed, size):
-    assert int(next_size(LENGTH_SIZES, tf.constant(needed))) == size
+    index, found = next_size(LENGTH_SIZES, tf.constant(needed))
+    assert int(found) == LENGTH_SIZES[int(index)] == size
 
 
 def test_sizes_double_up_to_the_largest():

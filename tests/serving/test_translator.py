@@ -135,3 +135,21 @@ def test_the_vocabulary_must_fit_the_model():
 def test_a_bad_size_raises_and_names_it(argument, value):
     with pytest.raises(ValueError, match=f"{argument}={value}"):
         Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})
+
+
+def test_it_compiles_once_for_each_shape_that_it_meets():
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    own = Translator(model, tokenizer, max_length=3, max_source_length=32, max_batch_size=2)
+    assert own.num_compilations == 0
+    for _ in range(2):
+        own(["abc", "a"])  # (2, 16)
+        assert own.num_compilations == 1
+    own(["abc"])  # (1, 16)
+    own(["abc" * 9, "a", "b"])  # (2, 16) and (1, 32)
+    assert own.num_compilations == 3
+    own.score(["abc"], ["a"])
+    assert own.num_compilations == 4
+    texts = ["abc"[: n % 4] * (n % 10) for n in range(40)]
+    own(texts)
+    assert own.num_compilations <= len(own.shapes) + 1

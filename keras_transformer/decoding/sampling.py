@@ -1,0 +1,150 @@
+"""Sampling: tokens drawn from what the model expects, instead of the likeliest."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.decoding.greedy_search import append_tokens
+from keras_transformer.decoding.result import DecodeResult
+from keras_transformer.decoding.search import Search
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Sampling(Search):
+    """Draws each token from the model's distribution, sharpened or cut as asked.
+
+    `token_t ~ q(token)`, `q = p ** (1 / temperature)` normalised, cut in turn to the `top_k`
+    likeliest tokens, to the smallest set of likeliest tokens that holds `top_p` of what is left,
+    and to tokens at least `min_p` times as likely as the likeliest
+
+    The scores are the model's: sums of `log p`, not of `log q`.
+
+    Args:
+        temperature: below 1 sharpens, above 1 flattens.
+        top_k: number of tokens to draw from; 0 for no limit.
+        top_p: probability to draw from, in (0, 1] (nucleus sampling).
+        min_p: least probability relative to the likeliest token's, in [0, 1).
+        num_samples: hypotheses of each sentence, drawn independently.
+        seed: an integer draws the same for the same batch at every call; None draws anew, also
+            in a compiled function on TensorFlow. Under `jax.jit` give an integer.
+        **options: those of every search; see `BeamSearch`.
+
+    Returns:
+        A `DecodeResult` with `num_samples` hypotheses for each sentence, the likeliest first.
+
+    Raises:
+        ValueError: for a bad argument.
+
+    Reference: Fan et al. 2018, "Hierarchical Neural Story Generation" (top-k); Holtzman et al.
+    2019, "The Curious Case of Neural Text Degeneration" (top-p); Nguyen et al. 2024, "Turning Up
+    the Heat: Min-p Sampling".
+
+    Example:
+
+    >>> from keras import ops
+    >>> def step(tokens, index, state):
+    ...     return ops.zeros((tokens.shape[0], 5)), state
+    >>> search = Sampling(top_k=2, seed=1)
+    >>> result = search(step, (), batch_size=1, max_length=4, bos_id=1, eos_id=3)
+    >>> tuple(result.ids.shape)
+    (1, 1, 4)
+    """
+
+    def __init__(
+        self,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        num_samples=1,
+        seed=None,
+        **options,
+    ):
+        super().__init__(**options)
+        self.temperature = arguments.positive_number("temperature", temperature)
+        self.top_k = arguments.non_negative_integer("top_k", top_k)
+        self.top_p = arguments.positive_number("top_p", top_p)
+        if self.top_p > 1:
+            raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={top_p!r}")
+        self.min_p = arguments.rate("min_p", min_p)
+        self.num_samples = self.beam_size = arguments.positive_integer("num_samples", num_samples)
+        self.seed = None if seed is None else arguments.non_negative_integer("seed", seed)
+        self.seed_generator = keras.random.SeedGenerator(seed) if seed is None else None
+
+    def run(self, task, state):
+        """Draws `num_samples` hypotheses a sentence, each a row of its own."""
+        batch_size, samples = task.batch_size, self.num_samples
+        if samples > 1:
+            repeated = keras.tree.map_structure(
+                lambda part: ops.repeat(part, samples, axis=0), (state, task.limits)
+            )
+            state, limits = repeated
+            task = task._replace(batch_size=batch_size * samples, limits=limits)
+        # One number for each token, before the loop: a loop's body has no random state.
+        seed = self.seed_generator if self.seed is None else self.seed
+        shape = (task.batch_size, task.max_length)
+        uniform = keras.random.uniform(shape, seed=seed, dtype="float32")
+
+        def choose(log_probs, index):
+            number = ops.take(uniform, ops.reshape(index, (1,)), axis=1)
+            return self._draw(log_probs / self.temperature, number)
+
+        found = append_tokens(self, task, state, choose)
+        return best_first(found, batch_size, samples)
+
+    def _draw(self, log_probs, uniform):
+        """The token of each row that `uniform` (rows, 1) falls on."""
+        order = None
+        if self.top_k:
+            size = min(self.top_k, log_probs.shape[-1])
+            log_probs, order = ops.top_k(log_probs, size)
+        elif self.top_p < 1:
+            order = ops.argsort(-log_probs, axis=-1)
+            log_probs = ops.take_along_axis(log_probs, order, axis=-1)
+        # Not `ops.softmax`, which warns of a single token.
+        odds = ops.exp(log_probs - ops.max(log_probs, axis=-1, keepdims=True))
+        if self.top_p < 1:
+            held = ops.cumsum(odds, axis=-1) - odds
+            total = ops.sum(odds, axis=-1, keepdims=True)
+            odds = ops.where(held < self.top_p * total, odds, 0.0)
+        if self.min_p:
+            odds = ops.where(odds >= self.min_p * ops.max(odds, -1, keepdims=True), odds, 0.0)
+        # Sums are rounded, each in its own way where they are made in parallel: a token without
+        # odds may lie above the one before, and the last one below the total.
+        upto = ops.where(odds > 0, ops.cumsum(odds, axis=-1), 0.0)
+        most = ops.max(upto, axis=-1, keepdims=True)
+        beyond = upto > uniform * most * (1 - 1e-6)
+        place = ops.argmax(ops.cast(beyond, "int32"), axis=-1, keepdims=True)
+        if order is not None:
+            place = ops.take_along_axis(order, place, axis=-1)
+        return ops.cast(place[:, 0], "int32")
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        own = {
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "num_samples": self.num_samples,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **own}
+
+
+def best_first(found, batch_size, samples):
+    """The hypotheses of rows as those of sentences, sorted by score."""
+    if samples == 1:
+        return found
+    by_sentence = [
+        None if part is None else ops.reshape(part, (batch_size, samples, *ops.shape(part)[2:]))
+        for part in found
+    ]
+    order = ops.argsort(-by_sentence[1], axis=1)
+    return DecodeResult(*(None if part is None else chosen(part, order) for part in by_sentence))
+
+
+def chosen(hypotheses, order):
+    """`hypotheses` (batch, n, ...) in the order (batch, m) of their second axis."""
+    order = ops.reshape(order, (*ops.shape(order), *[1] * (len(hypotheses.shape) - 2)))
+    return ops.take_along_axis(hypotheses, ops.cast(order, "int32"), axis=1)

@@ -1,0 +1,221 @@
+"""What every search has in common: its options, and what one call of it is about."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.masking import integer_ids
+
+
+class Task(NamedTuple):
+    """What one call searches: the step function, the sizes and the special ids.
+
+    `limits` and `least` (batch,) bound each sentence's length, `least` None when nothing does;
+    `prefix_ids` (batch, max_length) is what it must begin with, then `pad_id`, or None.
+    """
+
+    step: Any
+    batch_size: Any
+    max_length: Any
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    limits: Any
+    least: Any
+    prefix_ids: Any
+
+
+class Search:
+    """The base of `GreedySearch`, `BeamSearch` and `Sampling`.
+
+    Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
+    pad_id=0, length_limits=None, source_lengths=None, prefix_ids=None)`.
+
+    `step(tokens, index, state)` is given the last token of each row, (rows,), their position
+    `index` (`bos_id` is at 0) and the state, and returns the next token's logits (rows, vocab)
+    and the new state; for alignments and the coverage penalty also the attention to the source,
+    (rows, source), each row of which sums to 1. The state is any nest of tensors whose first axis
+    is rows; the given one has batch rows, in the loop there are batch * beam_size, the beams of a
+    sentence adjacent. What is the same for all beams need not be in the state.
+
+    A step with the attribute `follows_paths = True` keeps its state where it is: the search
+    neither repeats nor reorders it, and calls `step(tokens, index, state, paths)`. Row `k` of a
+    sentence is then slot `k` at `index`, and `paths` (batch, beam_size, max_length + 1) says in
+    which slot each hypothesis was at each position so far; None when there is one beam.
+
+    Options of every search, `length` counting the tokens after `bos_id`, `eos_id` included:
+
+    Args:
+        min_length: `eos_id` is ruled out before; where a maximum is smaller, before that.
+        min_length_ratio, max_length_ratio: bounds relative to the length of the source, rounded
+            up; they need `source_lengths` (batch,).
+        repetition_penalty: logits of tokens already there are divided by it where positive and
+            multiplied where negative (Keskar et al. 2019, "CTRL", section 4.1).
+        no_repeat_ngram_size: no n-gram of this size comes twice (Paulus et al. 2017, section
+            2.5); 0 for no such rule.
+        suppressed_ids: tokens that never come.
+        allowed_ids: the only tokens that may come, beside `eos_id`; all when None.
+        return_alignments: whether the result has alignments.
+
+    `prefix_ids` (batch, prefix), padded at the end, forces the beginning of each sentence and
+    comes before all other rules. `length_limits` (batch,), each at least 1, are maximum lengths of
+    their own.
+    """
+
+    beam_size = 1
+    follows_paths = False  # whether hypotheses of a sentence are reordered
+
+    def __init__(
+        self,
+        min_length=0,
+        min_length_ratio=0.0,
+        max_length_ratio=None,
+        repetition_penalty=1.0,
+        no_repeat_ngram_size=0,
+        suppressed_ids=(),
+        allowed_ids=None,
+        return_alignments=False,
+    ):
+        self.min_length = arguments.non_negative_integer("min_length", min_length)
+        self.min_length_ratio = arguments.non_negative_number("min_length_ratio", min_length_ratio)
+        if max_length_ratio is not None:
+            max_length_ratio = arguments.positive_number("max_length_ratio", max_length_ratio)
+        self.max_length_ratio = max_length_ratio
+        self.repetition_penalty = arguments.positive_number(
+            "repetition_penalty", repetition_penalty
+        )
+        self.no_repeat_ngram_size = arguments.non_negative_integer(
+            "no_repeat_ngram_size", no_repeat_ngram_size
+        )
+        self.suppressed_ids = checked_ids("suppressed_ids", suppressed_ids)
+        self.allowed_ids = None if allowed_ids is None else checked_ids("allowed_ids", allowed_ids)
+        self.return_alignments = arguments.boolean("return_alignments", return_alignments)
+
+    @property
+    def needs_attention(self):
+        """Whether the step must return its attention to the source."""
+        return self.return_alignments
+
+    def __call__(
+        self,
+        step,
+        state,
+        *,
+        batch_size,
+        max_length,
+        bos_id,
+        eos_id,
+        pad_id=0,
+        length_limits=None,
+        source_lengths=None,
+        prefix_ids=None,
+    ):
+        """Runs the search and returns a `DecodeResult`."""
+        limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
+        if prefix_ids is not None:
+            prefix_ids = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
+            # -> (batch, max_length), whatever the width was, open in a graph included
+            prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
+            prefix_ids = prefix_ids[:, :max_length]
+        special = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
+        task = Task(
+            step, batch_size, max_length, **special, limits=limits, least=least,
+            prefix_ids=prefix_ids,
+        )  # fmt: skip
+        return self.run(task, state)
+
+    def run(self, task, state):
+        """Searches; each search has its own way."""
+        raise NotImplementedError
+
+    def _bounds(self, batch_size, max_length, length_limits, source_lengths):
+        """The largest length of each sentence, and the least or None; both (batch,)."""
+        limits = max_length if length_limits is None else length_limits
+        limits = ops.minimum(ops.cast(limits, "int32"), max_length)
+        limits = ops.broadcast_to(limits, (batch_size,))
+        if source_lengths is None and (self.max_length_ratio or self.min_length_ratio):
+            raise ValueError(
+                "`source_lengths` must be given for `min_length_ratio` and `max_length_ratio`. "
+                "Received: source_lengths=None"
+            )
+        if self.max_length_ratio is not None:
+            longest = times_rounded_up(source_lengths, self.max_length_ratio)
+            limits = ops.minimum(limits, ops.maximum(longest, 1))
+        if not self.min_length and not self.min_length_ratio:
+            return limits, None
+        least = ops.full((batch_size,), self.min_length, "int32")
+        if self.min_length_ratio:
+            least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
+        return limits, ops.minimum(least, limits)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            "min_length": self.min_length,
+            "min_length_ratio": self.min_length_ratio,
+            "max_length_ratio": self.max_length_ratio,
+            "repetition_penalty": self.repetition_penalty,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size,
+            "suppressed_ids": list(self.suppressed_ids),
+            "allowed_ids": None if self.allowed_ids is None else list(self.allowed_ids),
+            "return_alignments": self.return_alignments,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Rebuilds the search from `get_config`."""
+        return cls(**config)
+
+
+def checked_ids(name, ids):
+    """Returns `ids` as a tuple, or raises `ValueError` when they are not ids."""
+    try:
+        return tuple(arguments.non_negative_integer(name, token) for token in ids)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must be a list of integers of at least 0. Received: {name}={ids!r:.200}"
+        ) from None
+
+
+def times_rounded_up(lengths, ratio):
+    """`ceil(ratio * lengths)`, int32; a product within rounding of a whole number is that."""
+    product = ops.cast(lengths, "float32") * ratio
+    return ops.cast(ops.ceil(product - 1e-4), "int32")
+
+
+def run_step(task, search, tokens, index, state, paths=None):
+    """The step's logits, new state, and attention (rows, source) or None."""
+    follows = getattr(task.step, "follows_paths", False)
+    answer = task.step(tokens, index, state, *([paths] if follows else []))
+    if not search.needs_attention:
+        return answer[0], answer[1], None
+    if len(answer) != 3:
+        raise ValueError(
+            "the step function must return (logits, state, attention) for alignments and the "
+            f"coverage penalty. Received: {len(answer)} values"
+        )
+    return answer[0], answer[1], ops.cast(answer[2], "float32")
+
+
+def attention_width(search, task, tokens, state):
+    """How many positions the step attends to, from a step that is thrown away."""
+    paths = ops.zeros((task.batch_size, search.beam_size, task.max_length + 1), "int32")
+    paths = paths if search.follows_paths else None
+    _, _, attention = run_step(
+        task, search, tokens, ops.convert_to_tensor(0, "int32"), state, paths
+    )
+    return ops.shape(attention)[1]
+
+
+def flat(variables):
+    """A nest as the tuple of tensors that a loop carries; None is left out."""
+    return tuple(part for part in keras.tree.flatten(variables) if part is not None)
+
+
+def nest(structure, tensors):
+    """The nest that `flat` took apart."""
+    tensors = iter(tensors)
+    parts = [None if part is None else next(tensors) for part in keras.tree.flatten(structure)]
+    return keras.tree.pack_sequence_as(structure, parts)

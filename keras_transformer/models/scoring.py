@@ -1,0 +1,50 @@
+"""Log-probabilities of outputs that are given, all positions at once."""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_transformer.losses import token_crossentropy
+from keras_transformer.masking import boolean_mask, combine_masks, integer_ids, padding_mask
+
+
+class ScoreResult(NamedTuple):
+    """What a model thinks of given outputs.
+
+    Attributes:
+        token_log_probs: float32 (batch, target), `log p(token_t | source, tokens before)`, 0
+            where a token does not count.
+        log_prob: float32 (batch,), their sum.
+        lengths: int32 (batch,), the number of tokens that count.
+        perplexity: float32 (batch,), `exp(-log_prob / lengths)`; 1 where none counts.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_transformer import Transformer
+    >>> model = Transformer(vocab_size=50, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    >>> result = model.score(np.array([[7, 8, 3]]), np.array([[9, 3, 0]]))
+    >>> np.asarray(result.lengths).tolist()
+    [2]
+    """
+
+    token_log_probs: Any
+    log_prob: Any
+    lengths: Any
+    perplexity: Any
+
+
+def score_targets(model, source_ids, target_ids, label_mask=None):
+    """Scores targets under a model that is called with (source_ids, target_ids)."""
+    target_ids = integer_ids("target_ids", target_ids)
+    counted = padding_mask(target_ids, model.pad_id)
+    if label_mask is not None:
+        counted = combine_masks(counted, boolean_mask("label_mask", label_mask))
+    first = ops.full_like(target_ids[:, :1], model.bos_id)
+    inputs = ops.concatenate([first, target_ids[:, :-1]], axis=1)
+    logits = model((source_ids, inputs), training=False)
+    token_log_probs = ops.where(counted, -token_crossentropy(target_ids, logits), 0.0)
+    lengths = ops.sum(ops.cast(counted, "int32"), axis=1)
+    log_prob = ops.sum(token_log_probs, axis=1)
+    tokens = ops.cast(ops.maximum(lengths, 1), "float32")
+    return ScoreResult(token_log_probs, log_prob, lengths, ops.exp(-log_prob / tokens))

@@ -1,0 +1,175 @@
+"""What the searches refuse, and that their configurations hold every argument."""
+
+import inspect
+import json
+import re
+
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch, Sampling
+from tests.decoding.problems import random_problem, run
+
+# No argument has its default value.
+OPTIONS = {
+    "min_length": 2,
+    "min_length_ratio": 0.25,
+    "max_length_ratio": 1.5,
+    "repetition_penalty": 1.25,
+    "no_repeat_ngram_size": 3,
+    "suppressed_ids": [4, 5],
+    "allowed_ids": [3, 2],
+    "return_alignments": True,
+}
+OWN = {
+    GreedySearch: {},
+    BeamSearch: {
+        "beam_size": 6,
+        "length_penalty": 1.5,
+        "num_hypotheses": 2,
+        "coverage_penalty": 0.5,
+        "num_groups": 3,
+        "diversity_penalty": 0.75,
+        "early_stopping": True,
+    },
+    Sampling: {
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.875,
+        "min_p": 0.125,
+        "num_samples": 3,
+        "seed": 11,
+    },
+}
+INTEGER, POSITIVE = "an integer of at least 0", "a positive integer"
+NUMBER, ABOVE = "a finite number of at least 0", "a finite number above 0"
+BOOLEAN, RATE = "True or False", "a number in [0, 1)"
+IDS = "a list of integers of at least 0"
+INFINITE, NAN = float("inf"), float("nan")
+BAD = {
+    INTEGER: [-1, 0.5, "1", True],
+    POSITIVE: [0, -2, 1.5, True],
+    NUMBER: [-0.5, INFINITE, NAN, "1", None, True],
+    ABOVE: [0, -1.0, INFINITE, NAN, "1", True],
+    BOOLEAN: [0, 1, "yes", None],
+    RATE: [-0.1, 1.0, NAN, "0.5", True],
+    IDS: [[-1], [0.5], 3, "ab", [True], [[1]]],
+}
+RULES = {
+    GreedySearch: {
+        "min_length": INTEGER,
+        "min_length_ratio": NUMBER,
+        "max_length_ratio": ABOVE,
+        "repetition_penalty": ABOVE,
+        "no_repeat_ngram_size": INTEGER,
+        "suppressed_ids": IDS,
+        "allowed_ids": IDS,
+        "return_alignments": BOOLEAN,
+    },
+    BeamSearch: {
+        "beam_size": POSITIVE,
+        "length_penalty": NUMBER,
+        "num_hypotheses": POSITIVE,
+        "coverage_penalty": NUMBER,
+        "num_groups": POSITIVE,
+        "diversity_penalty": NUMBER,
+        "early_stopping": BOOLEAN,
+        "min_length": INTEGER,
+    },
+    Sampling: {
+        "temperature": ABOVE,
+        "top_k": INTEGER,
+        "top_p": ABOVE,
+        "min_p": RATE,
+        "num_samples": POSITIVE,
+        "seed": INTEGER,
+        "allowed_ids": IDS,
+    },
+}
+CASES = [
+    pytest.param(search_class, name, rule, value, id=f"{search_class.__name__} {name}={value!r}")
+    for search_class, rules in RULES.items()
+    for name, rule in rules.items()
+    for value in BAD[rule]
+]
+classes = pytest.mark.parametrize("search_class", OWN, ids=lambda value: value.__name__)
+
+
+@pytest.mark.parametrize(("search_class", "name", "rule", "value"), CASES)
+def test_a_bad_argument_is_refused_with_the_rule_and_the_value(search_class, name, rule, value):
+    message = f"`{name}` must be {rule}. Received: {name}={value!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search_class(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("search_class", "given", "message"),
+    [
+        (
+            BeamSearch,
+            {"beam_size": 2, "num_hypotheses": 3},
+            "`num_hypotheses` must be at most `beam_size`. Received: num_hypotheses=3, beam_size=2",
+        ),
+        (
+            BeamSearch,
+            {"beam_size": 4, "num_groups": 3},
+            "`num_groups` must divide `beam_size`. Received: num_groups=3, beam_size=4",
+        ),
+        (Sampling, {"top_p": 1.5}, "`top_p` must be in (0, 1]. Received: top_p=1.5"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(search_class, given, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search_class(**given)
+
+
+@pytest.mark.parametrize("name", ["suppressed_ids", "allowed_ids"])
+@classes
+def test_ids_beyond_the_vocabulary_are_refused(search_class, name):
+    problem = random_problem(0)
+    message = f"`{name}` must be below the size of the vocabulary, 6. Received: {name} with 6"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(search_class(**{name: [5, 6]}), problem)
+    run(search_class(**{name: [5]}), problem)
+
+
+@pytest.mark.parametrize("name", ["min_length_ratio", "max_length_ratio"])
+@classes
+def test_ratios_without_source_lengths_are_refused(search_class, name):
+    search = search_class(**{name: 0.5})
+    message = "`source_lengths` must be given .*Received: source_lengths=None"
+    with pytest.raises(ValueError, match=message):
+        search(lambda *_: None, (), batch_size=1, max_length=3, bos_id=1, eos_id=2)
+
+
+def test_a_prefix_that_is_not_of_integers_is_refused():
+    problem = random_problem(0)
+    with pytest.raises(ValueError, match="`prefix_ids` must be integers. Received: .*float32"):
+        run(GreedySearch(), problem._replace(prefix_ids=problem.prefix_ids.astype("float32")))
+
+
+@classes
+def test_the_configuration_holds_every_argument_and_rebuilds_the_search(search_class):
+    arguments = {**OPTIONS, **OWN[search_class]}
+    named = {
+        name
+        for base in search_class.__mro__[:-1]
+        for name in inspect.signature(base.__init__).parameters
+    }
+    assert named - {"self", "options"} == set(arguments)
+    config = search_class(**arguments).get_config()
+    assert config == arguments
+    again = search_class.from_config(json.loads(json.dumps(config)))
+    assert type(again) is search_class
+    assert again.get_config() == config
+
+
+@classes
+def test_the_configuration_of_the_defaults_rebuilds_the_search(search_class):
+    config = search_class().get_config()
+    assert search_class.from_config(json.loads(json.dumps(config))).get_config() == config
+
+
+@classes
+def test_ids_may_be_any_integers_in_any_sequence(search_class):
+    config = search_class(allowed_ids=range(3, 5), suppressed_ids=(4,)).get_config()
+    assert (config["allowed_ids"], config["suppressed_ids"]) == ([3, 4], [4])

@@ -1,0 +1,219 @@
+"""Every option of the searches against its definition, over every sequence there is."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer import BeamSearch, GreedySearch
+from tests.backends import BACKEND, arrays
+from tests.decoding.problems import (
+    CLOSE,
+    NUM_SEQUENCES,
+    SENTENCES,
+    assert_ranks,
+    fast,
+    random_problem,
+    run,
+    sentence_of,
+)
+from tests.decoding.reference_search import Options, beam_search, every_hypothesis
+from tests.decoding.step_functions import EOS, A, B
+
+C = 5
+seeds = st.integers(0, 2**32 - 1)
+bonuses = st.sampled_from([-3.0, 0.0, 2.0])
+# Each example is a batch of sentences, each with a table of its own.
+a_few = settings(max_examples=10)
+# A loop outside of a compiled function is compiled at every call on JAX.
+drawn = settings(max_examples=5 if BACKEND == "jax" else 40)
+RULES = [
+    {},
+    {"min_length": 3},
+    {"min_length_ratio": 0.5, "max_length_ratio": 0.7},
+    {"max_length_ratio": 0.3},
+    {"repetition_penalty": 1.7},
+    {"repetition_penalty": 0.6, "length_penalty": 1.3},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2, "min_length": 4},
+    {"no_repeat_ngram_size": 3},
+    {"suppressed_ids": (A, C)},
+    {"suppressed_ids": (EOS,)},
+    {"allowed_ids": (B, C), "suppressed_ids": (C,)},
+    {"allowed_ids": ()},
+    {"coverage_penalty": 0.9, "length_penalty": 0.6},
+    {
+        "min_length_ratio": 0.4,
+        "max_length_ratio": 0.6,
+        "repetition_penalty": 1.4,
+        "no_repeat_ngram_size": 2,
+        "suppressed_ids": (A,),
+        "coverage_penalty": 0.3,
+        "length_penalty": 1.0,
+        "return_alignments": True,
+    },
+    # No token is left after B and C.
+    {"no_repeat_ngram_size": 1, "suppressed_ids": (EOS, A), "return_alignments": True},
+]
+COMBINATIONS = st.fixed_dictionaries(
+    {"length_penalty": st.sampled_from([0.0, 0.6, 2.0])},
+    optional={
+        "min_length": st.integers(1, 5),
+        "min_length_ratio": st.sampled_from([0.3, 0.5, 1.1]),
+        "max_length_ratio": st.sampled_from([0.2, 0.6, 1.0]),
+        "repetition_penalty": st.sampled_from([0.5, 1.2, 3.0]),
+        "no_repeat_ngram_size": st.integers(1, 3),
+        "suppressed_ids": st.sampled_from([(A,), (EOS,), (B, C)]),
+        "allowed_ids": st.sampled_from([(), (A,), (A, B), (EOS, C)]),
+        "coverage_penalty": st.sampled_from([0.2, 1.5]),
+        "return_alignments": st.just(True),
+    },
+)
+all_rules = pytest.mark.parametrize("rules", RULES, ids=str)
+
+
+def assert_finds_all(result, problem, rules):
+    options = Options(**rules)
+    for number in range(len(problem.table)):
+        expected = every_hypothesis(sentence_of(problem, number), options)
+        assert_ranks(result, number, options, expected)
+
+
+def assert_is_by_hand(result, problem, options):
+    """Returns the number of sentences in which nothing was too close to tell."""
+    told = 0
+    for number in range(len(problem.table)):
+        expected, difference = beam_search(sentence_of(problem, number), options)
+        if difference > CLOSE:
+            assert_ranks(result, number, options, expected)
+            told += 1
+    return told
+
+
+@all_rules
+@a_few
+@given(seed=seeds, eos_bonus=bonuses, prefixes=st.booleans(), limits=st.booleans())
+def test_a_beam_of_all_sequences_ranks_them_as_brute_force_does(
+    rules, seed, eos_bonus, prefixes, limits
+):
+    problem = random_problem(seed, eos_bonus=eos_bonus, prefixes=prefixes, limits=limits)
+    rules = {"length_penalty": 0.0, **rules}
+    result = fast(BeamSearch, beam_size=NUM_SEQUENCES, **rules)(problem)
+    assert_finds_all(result, problem, rules)
+
+
+@drawn
+@given(seed=seeds, eos_bonus=bonuses, rules=COMBINATIONS, prefixes=st.booleans())
+def test_any_combination_of_rules_ranks_all_sequences(seed, eos_bonus, rules, prefixes):
+    problem = random_problem(seed, eos_bonus=eos_bonus, prefixes=prefixes)
+    result = arrays(run(BeamSearch(NUM_SEQUENCES, **rules), problem))
+    assert_finds_all(result, problem, rules)
+
+
+@drawn
+@given(
+    seed=seeds,
+    eos_bonus=bonuses,
+    rules=COMBINATIONS,
+    beam_size=st.integers(1, 6),
+    fewer=st.integers(0, 3),
+    prefixes=st.booleans(),
+)
+def test_any_narrow_beam_is_the_search_by_hand(seed, eos_bonus, rules, beam_size, fewer, prefixes):
+    rules = {**rules, "beam_size": beam_size, "num_hypotheses": max(1, beam_size - fewer)}
+    problem = random_problem(seed, sentences=30, eos_bonus=eos_bonus, prefixes=prefixes)
+    result = arrays(run(BeamSearch(**rules), problem))
+    assert_is_by_hand(result, problem, Options(**rules))
+
+
+@all_rules
+@a_few
+@given(seed=seeds, eos_bonus=bonuses)
+def test_greedy_search_is_a_beam_of_1_under_every_rule(rules, seed, eos_bonus):
+    penalties = {"length_penalty", "coverage_penalty"}
+    rules = {name: value for name, value in rules.items() if name not in penalties}
+    problem = random_problem(seed, eos_bonus=eos_bonus)
+    greedy = fast(GreedySearch, **rules)(problem)
+    beam = fast(BeamSearch, beam_size=1, length_penalty=0.0, **rules)(problem)
+    for name, of_greedy, of_beam in zip(greedy._fields, greedy, beam, strict=True):
+        if of_greedy is not None:
+            np.testing.assert_allclose(of_greedy, of_beam, atol=1e-5, err_msg=name)
+    options = Options(**rules)
+    for number in range(SENTENCES):
+        expected, difference = beam_search(sentence_of(problem, number), options)
+        if difference > CLOSE:
+            assert_ranks(greedy, number, options, expected)
+
+
+@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
+def test_where_the_rules_leave_no_token_there_is_no_hypothesis(search_class):
+    rules = {"no_repeat_ngram_size": 1, "suppressed_ids": (EOS, A), "return_alignments": True}
+    # B and C, and then nothing; a limit of 2 ends in time.
+    problem = random_problem(1, prefixes=False, limits=False)
+    problem.length_limits[:2] = 2
+    result = arrays(run(search_class(**rules), problem))
+    assert (result.lengths[:2, 0] == 2).all()
+    assert (result.lengths[2:] == 0).all()
+    assert (result.scores[2:] == -1e9).all()
+    assert (result.ids[2:] == 0).all()
+    assert (result.token_log_probs[2:] == 0).all()
+    assert (result.alignments[2:] == 0).all()
+
+
+@a_few
+@given(seed=seeds, num_hypotheses=st.sampled_from([1, 3]), groups=st.sampled_from([1, 2]))
+def test_fewer_hypotheses_are_the_first_of_all(seed, num_hypotheses, groups):
+    problem = random_problem(seed)
+    options = {"beam_size": 4, "num_groups": groups, "diversity_penalty": 0.5 * (groups - 1)}
+    every = fast(BeamSearch, **options)(problem)
+    fewer = fast(BeamSearch, num_hypotheses=num_hypotheses, **options)(problem)
+    assert fewer.ids.shape[1] == num_hypotheses
+    assert (fewer.ids == every.ids[:, :num_hypotheses]).all()
+    assert (fewer.lengths == every.lengths[:, :num_hypotheses]).all()
+    np.testing.assert_allclose(fewer.scores, every.scores[:, :num_hypotheses], atol=1e-6)
+
+
+@a_few
+@given(seed=seeds, eos_bonus=bonuses, length_penalty=st.sampled_from([0.0, 2.0]))
+def test_stopping_at_enough_hypotheses_is_the_search_by_hand(seed, eos_bonus, length_penalty):
+    rules = {"beam_size": 3, "length_penalty": length_penalty, "early_stopping": True}
+    problem = random_problem(seed, eos_bonus=eos_bonus)
+    result = fast(BeamSearch, **rules)(problem)
+    assert_is_by_hand(result, problem, Options(**rules))
+
+
+def test_both_ways_of_stopping_differ_somewhere():
+    # Otherwise the tests above would not tell one from the other.
+    problem = random_problem(3, eos_bonus=2.0)
+    options = {"beam_size": 3, "length_penalty": 2.0}
+    exact, early = fast(BeamSearch, **options), fast(BeamSearch, early_stopping=True, **options)
+    assert (exact(problem).ids != early(problem).ids).any()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"early_stopping": True, "length_penalty": 2.0},
+        {"num_groups": 2, "diversity_penalty": 1.0},
+        {"coverage_penalty": 0.5, "no_repeat_ngram_size": 2},
+    ],
+    ids=str,
+)
+def test_the_other_sentences_of_the_batch_change_nothing(options):
+    search = BeamSearch(4, **options)
+    problem = random_problem(11, eos_bonus=1.0)
+    whole = arrays(run(search, problem))
+    for chosen in ([3], [10, 7, 3, 0]):
+        part = arrays(run(search, type(problem)(*(values[chosen] for values in problem))))
+        assert (part.ids == whole.ids[chosen]).all()
+        np.testing.assert_allclose(part.scores, whole.scores[chosen], atol=1e-5)
+        np.testing.assert_allclose(part.token_log_probs, whole.token_log_probs[chosen], atol=1e-5)
+
+
+@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
+def test_a_limit_beyond_the_maximum_length_is_the_maximum_length(search_class):
+    problem = random_problem(5, eos_bonus=-3.0, prefixes=False, limits=False)
+    expected = arrays(run(search_class(), problem))
+    beyond = arrays(run(search_class(), problem._replace(length_limits=problem.length_limits + 3)))
+    assert (beyond.ids == expected.ids).all()
+    assert (beyond.lengths > 0).all()

@@ -1,0 +1,95 @@
+"""The options of a search through the whole model: prefixes, alignments, lengths, batches."""
+
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch, Sampling
+from keras_transformer.models.decoding_step import DecodingStep
+from tests.backends import array, arrays
+from tests.models.test_transformer import BOS, SOURCE_IDS, built
+
+SEARCHES = {
+    "greedy": GreedySearch(),
+    "beam": BeamSearch(3),
+    "groups": BeamSearch(4, num_groups=2, diversity_penalty=0.5),
+    "sampling": Sampling(num_samples=3, top_k=5, seed=1),
+}
+EACH_SEARCH = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+
+
+@EACH_SEARCH
+def test_outputs_begin_with_the_prefix(search):
+    model = built(scale=0.2)
+    prefix_ids = np.array([[5, 6, 7], [8, 0, 0]])
+    found = arrays(model.generate(SOURCE_IDS, search, max_length=6, prefix_ids=prefix_ids))
+    assert (found.ids[0, :, :3] == [5, 6, 7]).all()
+    assert (found.ids[1, :, 0] == 8).all()
+    rescored = arrays(model.score(SOURCE_IDS, found.ids[:, 0]))
+    np.testing.assert_allclose(rescored.token_log_probs, found.token_log_probs[:, 0], atol=1e-4)
+
+
+@EACH_SEARCH
+def test_alignments_are_the_last_layers_mean_over_heads(search):
+    model = built(scale=0.2)
+    config = {**search.get_config(), "return_alignments": True}
+    found = arrays(model.generate(SOURCE_IDS, type(search)(**config), max_length=6))
+    plain = arrays(model.generate(SOURCE_IDS, search, max_length=6))
+    assert plain.alignments is None
+    assert (found.ids == plain.ids).all()
+    assert found.alignments.shape == (*found.ids.shape, SOURCE_IDS.shape[1])
+    for hypothesis in range(found.ids.shape[1]):
+        ids = found.ids[:, hypothesis]
+        inputs = np.concatenate([[[BOS], [BOS]], ids[:, :-1]], axis=1).astype("int32")
+        weights = array(model.attention_weights(SOURCE_IDS, inputs)[-1]).mean(axis=1)
+        real = np.arange(ids.shape[1]) < found.lengths[:, hypothesis, None]
+        expected = np.where(real[..., None], weights, 0.0)
+        np.testing.assert_allclose(found.alignments[:, hypothesis], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_following_paths_equals_reordering_the_caches(beam_size):
+    model, search = built(scale=0.2), BeamSearch(beam_size)
+    found = arrays(model.generate(SOURCE_IDS, search, max_length=7))
+    step = DecodingStep(model, SOURCE_IDS, model.encode(SOURCE_IDS), 7)
+
+    def reordering(tokens, index, caches):
+        return step(tokens, index, caches)
+
+    expected = search(
+        reordering,
+        model.decoder.start_cache(2, 7),
+        batch_size=2,
+        max_length=7,
+        bos_id=model.bos_id,
+        eos_id=model.eos_id,
+    )
+    for one, other in zip(found[:4], arrays(expected)[:4], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam", "groups"])
+def test_a_sentence_is_translated_alike_in_any_company(name):
+    model, search = built(scale=0.2), SEARCHES[name]
+    random = np.random.default_rng(2)
+    lengths = [1, 3, 5, 8]
+    batch = np.zeros((4, 8), "int32")
+    for row, length in enumerate(lengths):
+        batch[row, : length - 1] = random.integers(4, 11, length - 1)
+        batch[row, length - 1] = model.eos_id
+    whole = arrays(model.generate(batch, search, max_length=6))
+    order = [2, 0, 3, 1]
+    turned = arrays(model.generate(batch[order], search, max_length=6))
+    assert (turned.ids == whole.ids[order]).all()
+    for row, length in enumerate(lengths):
+        alone = arrays(model.generate(batch[[row], :length], search, max_length=6))
+        assert (alone.ids[0] == whole.ids[row]).all()
+        np.testing.assert_allclose(alone.scores[0], whole.scores[row], atol=1e-5)
+
+
+def test_lengths_relative_to_the_source_do_not_count_its_padding():
+    model = built(scale=0.2)
+    lengths = (SOURCE_IDS != 0).sum(axis=1)
+    long = arrays(model.generate(SOURCE_IDS, GreedySearch(min_length_ratio=2.0), max_length=20))
+    assert (long.lengths[:, 0] >= 2 * lengths).all()
+    short = arrays(model.generate(SOURCE_IDS, BeamSearch(max_length_ratio=0.5), max_length=20))
+    assert (short.lengths <= np.ceil(0.5 * lengths)[:, None]).all()
