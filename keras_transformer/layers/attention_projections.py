@@ -21,6 +21,7 @@ from keras_transformer.layers.keras_attention import (
     keras_twin,
 )
 from keras_transformer.layers.sequences import length_of
+from keras_transformer.layers.step_product import step_product
 from keras_transformer.layers.waves import position_range
 
 
@@ -176,16 +177,19 @@ class AttentionProjections(keras.layers.Layer):
             "dtype": self.dtype_policy,
         }
 
-    def project_key_value(self, value, key=None, positions=None):
-        """Returns keys (batch, key, key and value heads, key_dim) and values of those heads.
-
-        Keys are turned by their `positions` (key,), 0, 1, 2, ... when None.
-        """
+    def project_key_value(self, value, key=None):
+        """Returns keys (batch, key, key and value heads, key_dim) and values of those heads."""
         keys = self.key_dense(value if key is None else key)
         if self.position is not None:
-            positions = position_range(length_of(keys)) if positions is None else positions
-            keys = self.position.rotate(keys, positions)
+            keys = self.position.rotate(keys, position_range(length_of(keys)))
         return keys, self.value_dense(value)
+
+    def step_key_value(self, inputs, index):
+        """As `project_key_value`, of one step of a search: all inputs are at position `index`."""
+        keys = step_product(self.key_dense, inputs)
+        if self.position is not None:
+            keys = self.position.rotate(keys, ops.reshape(index, (1,)))
+        return keys, step_product(self.value_dense, inputs)
 
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         """Returns the query's shape with the output's width."""

@@ -125,12 +125,11 @@ class DecoderLayer(Block):
             attended, weights = attended if return_attention_scores else (attended, None)
             hidden = self.cross_attention_residual.leave(hidden, attended, training)
 
-        outputs = self.attach_mask(self._transform(hidden, training), mask=padding_mask)
+        normed = self.feed_forward_residual.enter(hidden)
+        transformed = self.feed_forward(normed, training=training)
+        outputs = self.feed_forward_residual.leave(hidden, transformed, training)
+        outputs = self.attach_mask(outputs, mask=padding_mask)
         return (outputs, weights) if return_attention_scores else outputs
-
-    def _transform(self, hidden, training=None):
-        transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
-        return self.feed_forward_residual.leave(hidden, transformed, training)
 
     def _check_memory(self, memory, return_attention_scores):
         if return_attention_scores and memory is None:
@@ -186,8 +185,7 @@ class DecoderLayer(Block):
             positions = ops.broadcast_to(index, ops.shape(inputs)[:2])
             inputs = self.added_position(inputs, positions=positions, training=False)
         normed = self.self_attention_residual.enter(inputs)
-        here = ops.reshape(index, (1,))
-        keys, values = self.self_attention.project_key_value(normed, positions=here)
+        keys, values = self.self_attention.step_key_value(normed, index)
         batch = ops.shape(cache[0])[0]
         beams = 1 if paths is None else paths.shape[1]
         cache = tuple(
@@ -209,7 +207,8 @@ class DecoderLayer(Block):
         weights = None
         if projected_memory is not None:
             hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
-        return self._transform(hidden), cache, weights
+        transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
+        return self.feed_forward_residual.leave(hidden, transformed), cache, weights
 
     def _step_memory(self, hidden, projected_memory, memory_mask):
         # The beams of a sentence share its memory: they become queries of one row.

@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.layers.step_product import step_product
 
 # The activation of the gate in each gated network.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
@@ -74,6 +75,13 @@ class FeedForward(keras.layers.Layer):
         if self.gate is not None:
             inner = self.gate(inputs) * inner
         return self.outer(self.dropout_layer(inner, training=training))
+
+    def step(self, inputs):
+        """As `call`, of the rows of one decoding step."""
+        inner = step_product(self.inner, inputs)
+        if self.gate is not None:
+            inner = step_product(self.gate, inputs) * inner
+        return step_product(self.outer, inner)
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""

@@ -18,6 +18,7 @@ from keras_transformer.layers.sequences import (
     length_of,
     same_length,
 )
+from keras_transformer.layers.step_product import step_product
 from keras_transformer.layers.waves import position_range
 from keras_transformer.masking import (
     boolean_mask,
@@ -202,7 +203,7 @@ class MultiHeadAttention(AttentionProjections):
         many neighbouring slots as there are queries; without an `index` there are no positions.
         Returns the output (batch, query, width) and the weights.
         """
-        queries = self.query_dense(query)
+        queries = step_product(self.query_dense, query)
         bias = None
         if self.position is not None:
             here = ops.reshape(index, (1,))
@@ -210,7 +211,9 @@ class MultiHeadAttention(AttentionProjections):
             slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
             bias = self.position.bias(here, slots, True)
         context, weights = cached_attention(queries, keys, values, mask, bias)
-        output = self._project_output(context, query)
+        if self.use_gate:
+            context = context * step_product(self.gate_dense, query)
+        output = step_product(self.output_dense, context)
         if self.use_bias:
             attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
             output = zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.xla import apart
 
 # Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
 EXTRA_LENGTH = 50
@@ -38,7 +39,7 @@ class DecodingStep:
         hidden, caches, weights = model.decoder.step(
             hidden, index, caches, self.projected_memory, self.mask, paths
         )
-        logits = model.target_embedding.logits(hidden)[:, 0]
+        logits = apart(model.target_embedding.logits(hidden)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
         attention = ops.reshape(ops.mean(weights, axis=1), (rows, source))
         # Nobody differentiates a search: an eager backend need not keep every step for it.
