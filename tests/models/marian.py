@@ -44,6 +44,7 @@ def marian(seed):
             if name.endswith("bias"):
                 weight.normal_(std=0.05)
         model.model.shared.weight[EOS] *= 2.0  # so that some outputs end
+        model.model.shared.weight[BOS] = 0.0  # CTranslate2 starts Marian's outputs from zero
     return model
 
 
