@@ -1,4 +1,4 @@
-"""What XLA, the compiler of TensorFlow and JAX, must be told and `keras.ops` has no name for."""
+"""What XLA, compiling for TensorFlow, must be told and `keras.ops` has no name for."""
 
 import keras
 
@@ -6,19 +6,15 @@ import keras
 def apart(tensor):
     """`tensor`, which XLA computes apart from what it is made of and from what reads it.
 
-    Outside XLA it does nothing.
+    Outside a function that XLA compiles on TensorFlow it does nothing.
     """
-    backend = keras.backend.backend()
-    if backend == "jax":
-        from jax.lax import optimization_barrier
+    if keras.backend.backend() != "tensorflow":
+        return tensor
+    import tensorflow as tf
+    from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
-        return optimization_barrier(tensor)
-    if backend == "tensorflow":
-        import tensorflow as tf
-        from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
-        from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
-
-        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        if graph is not None and GraphOrParentsInXlaContext(graph):
-            return optimization_barrier(tensor)[0]
-    return tensor
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or not GraphOrParentsInXlaContext(graph):
+        return tensor
+    return optimization_barrier(tensor)[0]

@@ -42,7 +42,7 @@ CORE_MODULES = {"keras", "numpy"}
 WHEN_CALLED = {
     "glyphs": {"matplotlib"},
     "plots": {"matplotlib"},
-    "xla": {"jax", "tensorflow"},
+    "xla": {"tensorflow"},
 }  # imported inside a function, by those who ask for it
 
 

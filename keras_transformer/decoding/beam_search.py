@@ -207,7 +207,7 @@ class BeamSearch(Search):
 
     def _next_beams(self, task, now, active):
         batch, beams = task.batch_size, self.beam_size
-        logits, state, attention = run_step(task, self, now.tokens, now.index, now.state, now.paths)
+        logits, state, attention = run_step(self, task, now.tokens, now.index, now.state, now.paths)
         own = next_log_probs(
             self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
         )

@@ -116,7 +116,7 @@ def first_progress(search, task, state):
 
 def next_progress(search, task, choose, now):
     """The loop's variables after one more step."""
-    logits, state, attention = run_step(task, search, now.tokens, now.index, now.state)
+    logits, state, attention = run_step(search, task, now.tokens, now.index, now.state)
     log_probs = next_log_probs(search, task, logits, now.index, lambda: now.ids)
     tokens = choose(log_probs, now.index)
     gained = ops.squeeze(ops.take_along_axis(log_probs, tokens[:, None], axis=-1), -1)

@@ -25,8 +25,10 @@ class Sampling(Search):
         top_p: probability to draw from, in (0, 1] (nucleus sampling).
         min_p: least probability relative to the likeliest token's, in [0, 1).
         num_samples: hypotheses of each sentence, drawn independently.
-        seed: an integer draws the same for the same batch at every call; None draws anew, also
-            in a compiled function on TensorFlow. Under `jax.jit` give an integer.
+        seed: an integer draws the same for the same batch at every call of one kind: XLA has
+            random numbers of its own, so that a compiled function draws others than an eager
+            call. None draws anew, also in a compiled function on TensorFlow. Under `jax.jit`
+            give an integer.
         **options: those of every search; see `BeamSearch`.
 
     Returns:
@@ -108,7 +110,7 @@ class Sampling(Search):
             total = ops.sum(odds, axis=-1, keepdims=True)
             odds = ops.where(held < self.top_p * total, odds, 0.0)
         if self.min_p:
-            odds = ops.where(odds >= self.min_p * ops.max(odds, -1, keepdims=True), odds, 0.0)
+            odds = ops.where(odds >= self.min_p, odds, 0.0)  # the likeliest's are 1
         # Sums are rounded, each in its own way where they are made in parallel: a token without
         # odds may lie above the one before, and the last one below the total.
         upto = ops.where(odds > 0, ops.cumsum(odds, axis=-1), 0.0)

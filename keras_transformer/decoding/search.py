@@ -43,7 +43,7 @@ class Search:
     A step with the attribute `follows_paths = True` keeps its state where it is: the search
     neither repeats nor reorders it, and calls `step(tokens, index, state, paths)`. Row `k` of a
     sentence is then slot `k` at `index`, and `paths` (batch, beam_size, max_length + 1) says in
-    which slot each hypothesis was at each position so far; None when there is one beam.
+    which slot each hypothesis was at each position so far; None in a search without beams.
 
     Options of every search, `length` counting the tokens after `bos_id`, `eos_id` included:
 
@@ -185,7 +185,7 @@ def times_rounded_up(lengths, ratio):
     return ops.cast(ops.ceil(product - 1e-4), "int32")
 
 
-def run_step(task, search, tokens, index, state, paths=None):
+def run_step(search, task, tokens, index, state, paths=None):
     """The step's logits, new state, and attention (rows, source) or None."""
     follows = getattr(task.step, "follows_paths", False)
     answer = task.step(tokens, index, state, *([paths] if follows else []))
@@ -204,7 +204,7 @@ def attention_width(search, task, tokens, state):
     paths = ops.zeros((task.batch_size, search.beam_size, task.max_length + 1), "int32")
     paths = paths if search.follows_paths else None
     _, _, attention = run_step(
-        task, search, tokens, ops.convert_to_tensor(0, "int32"), state, paths
+        search, task, tokens, ops.convert_to_tensor(0, "int32"), state, paths
     )
     return ops.shape(attention)[1]
 

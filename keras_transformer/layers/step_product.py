@@ -8,8 +8,9 @@ from keras_transformer.xla import apart
 def step_product(dense, inputs):
     """`dense(inputs)` for one step of a search, faster where there is but one row.
 
-    For one row XLA on a processor puts the product, the kernel's reshape and the addition that
-    follows into one loop of a single thread, which reads the weights at a third of the speed.
+    For one row TensorFlow's XLA on a processor puts the product, the kernel's reshape and the
+    addition that follows into one loop of a single thread, which reads the weights at half the
+    speed or less.
 
     Args:
         dense: a built `Dense`, or an `EinsumDense` whose kernel has the inputs' last axes first.

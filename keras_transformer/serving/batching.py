@@ -12,6 +12,11 @@ def powers_of_two(smallest, largest):
     return [*sizes, largest]
 
 
+def largest_batches(length_sizes, max_batch_tokens):
+    """For each length the largest power of two of rows that hold at most so many tokens, or 1."""
+    return [2 ** (max(max_batch_tokens // size, 1).bit_length() - 1) for size in length_sizes]
+
+
 def next_size(sizes, needed):
     """The first of the ascending `sizes` that is at least `needed`: its index, and itself."""
     sizes = tf.constant(sizes, tf.int32)
@@ -36,36 +41,37 @@ def pad_columns(ids, columns, pad_id):
 
 
 def map_chunks(
-    function, inputs, lengths, output_specs, batch_sizes, length_sizes, pad_id, shapes_met
+    function, inputs, lengths, output_specs, length_sizes, row_limits, pad_id, shapes_met
 ):
     """Applies `function` to chunks of rows of like length, and gives the results in input order.
 
     Args:
-        function: takes as many id tensors (rows, length) as there are inputs, all of one shape
-            out of `batch_sizes` x `length_sizes`, and returns a list of tensors with the same
-            number of rows.
+        function: takes as many id tensors (rows, length) as there are inputs, all of one shape:
+            the length one of `length_sizes`, the rows a power of two up to the limit of that
+            length. Returns a list of tensors with the same number of rows.
         inputs: list of id tensors (batch, any length), padded; batch may be 0.
         lengths: (batch,) number of columns that a row needs in the longest of the inputs.
         output_specs: a `tf.TensorSpec` for each output, its first dimension None.
-        batch_sizes, length_sizes: ascending lists of integers.
+        length_sizes: ascending list of lengths.
+        row_limits: for each of them the largest number of rows, powers of two, descending.
         pad_id: fills the columns.
-        shapes_met: boolean variable (batch sizes, length sizes), set to True for each shape used.
+        shapes_met: boolean variable (powers of two, lengths), set to True for each shape used.
 
     Returns:
         List of tensors, each output for the whole batch.
     """
-    order = tf.argsort(lengths, stable=True)
+    order = tf.argsort(lengths, direction="DESCENDING", stable=True)
     inputs = [tf.gather(ids, order) for ids in inputs]
     lengths = tf.gather(lengths, order)
-    batch_size, largest = tf.shape(lengths)[0], batch_sizes[-1]
+    batch_size, batch_sizes = tf.shape(lengths)[0], powers_of_two(1, row_limits[0])
 
     def more(start, *outputs):
         return start < batch_size
 
     def next_chunk(start, *outputs):
-        end = tf.minimum(start + largest, batch_size)
+        column_index, columns = next_size(length_sizes, lengths[start])
+        end = tf.minimum(start + tf.gather(row_limits, column_index), batch_size)
         row_index, rows = next_size(batch_sizes, end - start)
-        column_index, columns = next_size(length_sizes, tf.reduce_max(lengths[start:end]))
         shapes_met.scatter_nd_update([[row_index, column_index]], [True])
         chunk = [pad_rows(pad_columns(ids[start:end], columns, pad_id), rows) for ids in inputs]
         results = [result[: end - start] for result in function(*chunk)]

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from keras_transformer.serving.batching import map_chunks, powers_of_two
+from keras_transformer.serving.batching import largest_batches, map_chunks, powers_of_two
 
 SMALLEST_LENGTH = 16
 TEXT = tf.TensorSpec([None], tf.string, name="text")
@@ -12,7 +12,8 @@ class TranslationGraph(tf.Module):
     """Holds model and tokenizers, and the functions that become the SavedModel's signatures.
 
     Strings are handled outside, numbers inside functions that XLA compiles unless `jit_compile`
-    is False; they are called with the shapes of `batch_sizes` x `length_sizes` only.
+    is False; they are called with few shapes only: lengths of `length_sizes`, and as many rows as a
+    power of two up to the row limit of that length.
     """
 
     def __init__(
@@ -23,7 +24,7 @@ class TranslationGraph(tf.Module):
         search,
         max_length,
         max_source_length,
-        max_batch_size,
+        max_batch_tokens,
         jit_compile,
     ):
         super().__init__(name="translation_graph")
@@ -33,10 +34,10 @@ class TranslationGraph(tf.Module):
         self.search = search
         self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
         self.max_length = max_length
-        self.batch_sizes = powers_of_two(1, max_batch_size)
         self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
+        self.row_limits = largest_batches(self.length_sizes, max_batch_tokens)
         # Each compiled function has one compilation for each shape that it has met.
-        shape = [len(self.batch_sizes), len(self.length_sizes)]
+        shape = [len(powers_of_two(1, self.row_limits[0])), len(self.length_sizes)]
         self.searched, self.scored = (
             tf.Variable(tf.zeros(shape, tf.bool), trainable=False, name=name)
             for name in ("searched", "scored")
@@ -106,7 +107,7 @@ class TranslationGraph(tf.Module):
         return tf.where(empty, "", translations), tf.where(empty, 0.0, scores), truncated
 
     def _map_chunks(self, function, inputs, lengths, output_specs, shapes_met):
-        sizes = (self.batch_sizes, self.length_sizes, self.model.pad_id)
+        sizes = (self.length_sizes, self.row_limits, self.model.pad_id)
         return map_chunks(function, inputs, lengths, output_specs, *sizes, shapes_met)
 
     def _ids(self, tokenizer, texts):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.serving.batching import powers_of_two
 from keras_transformer.serving.export import export
 from keras_transformer.serving.translation_graph import SMALLEST_LENGTH, TranslationGraph
 from keras_transformer.text.strings import string_tensor
@@ -29,7 +30,8 @@ class Translator:
         max_length: largest number of output tokens; when None, 50 more than the source has.
         max_source_length: the longest source read, in tokens with `eos_id`. What is beyond it is
             cut, with a warning here and `truncated` true in the SavedModel's answer.
-        max_batch_size: rows translated at once.
+        max_batch_tokens: source tokens translated at once, padding included: the longer the
+            texts, the fewer at once.
         jit_compile: whether XLA compiles the search, which makes it faster. A CPU
             build of TensorFlow Serving runs such an export when started with
             `--xla_cpu_compilation_enabled=true`, a GPU build not at all; False exports a graph
@@ -64,7 +66,7 @@ class Translator:
         search=None,
         max_length=None,
         max_source_length=256,
-        max_batch_size=32,
+        max_batch_tokens=2048,
         jit_compile=True,
         quantize=None,
     ):
@@ -76,7 +78,7 @@ class Translator:
                 f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
                 f"Received: max_source_length={max_source_length}"
             )
-        arguments.positive_integer("max_batch_size", max_batch_size)
+        arguments.positive_integer("max_batch_tokens", max_batch_tokens)
         arguments.boolean("jit_compile", jit_compile)
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
@@ -91,7 +93,7 @@ class Translator:
             BeamSearch() if search is None else search,
             max_length,
             max_source_length,
-            max_batch_size,
+            max_batch_tokens,
             jit_compile,
         )
 
@@ -99,7 +101,8 @@ class Translator:
     def shapes(self):
         """Every (rows, source length) that the search is ever compiled for."""
         graph = self.graph
-        return [(rows, length) for rows in graph.batch_sizes for length in graph.length_sizes]
+        sizes = zip(graph.length_sizes, graph.row_limits, strict=True)
+        return [(rows, length) for length, most in sizes for rows in powers_of_two(1, most)]
 
     @property
     def num_compilations(self):

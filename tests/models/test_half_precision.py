@@ -117,7 +117,7 @@ def test_an_export_gives_what_python_gave(policy, tmp_path):
 
     tokenizer, texts = CharacterTokenizer.train(["abcdefghij"]), ["abc", "jihgfedcba", "", "a"]
     model = built(policy, vocab_size=tokenizer.vocab_size)
-    translator = Translator(model, tokenizer, max_length=8, max_batch_size=4)
+    translator = Translator(model, tokenizer, max_length=8, max_batch_tokens=64)
     expected = translator.n_best(texts)
     translator.export(tmp_path / "1")
     answer = load(tmp_path / "1").signatures["n_best"](text=texts)

@@ -6,9 +6,19 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer.serving.batching import map_chunks, next_size, powers_of_two
+from keras_transformer.serving.batching import (
+    largest_batches,
+    map_chunks,
+    next_size,
+    powers_of_two,
+)
 
-BATCH_SIZES, LENGTH_SIZES = [1, 2, 4], [2, 3, 8]
+LENGTH_SIZES, ROW_LIMITS = [2, 3, 8], [8, 4, 2]
+SHAPES = {
+    (rows, length)
+    for length, most in zip(LENGTH_SIZES, ROW_LIMITS, strict=True)
+    for rows in powers_of_two(1, most)
+}
 
 
 def sums(lengths, width, shapes):
@@ -21,18 +31,18 @@ def sums(lengths, width, shapes):
         assert first.shape == second.shape
         return [tf.reduce_sum(first + second, axis=1)]
 
-    met = tf.Variable(tf.zeros([len(BATCH_SIZES), len(LENGTH_SIZES)], tf.bool))
+    met = tf.Variable(tf.zeros([4, len(LENGTH_SIZES)], tf.bool))
     (result,) = map_chunks(
         function,
         [tf.constant(ids, tf.int32, [len(lengths), width]), tf.constant(numbered)],
         tf.constant(lengths, tf.int32, [len(lengths)]),
         [tf.TensorSpec([None], tf.int32)],
-        BATCH_SIZES,
         LENGTH_SIZES,
+        ROW_LIMITS,
         pad_id=0,
         shapes_met=met,
     )
-    used = {(BATCH_SIZES[i], LENGTH_SIZES[j]) for i, j in np.argwhere(met.numpy())}
+    used = {(2**i, LENGTH_SIZES[j]) for i, j in np.argwhere(met.numpy())}
     assert used == set(shapes)
     return result.numpy().tolist()
 
@@ -44,13 +54,13 @@ def test_every_row_comes_back_in_its_place_and_shapes_stay_within_the_sizes(leng
     width = max(lengths, default=1) + extra
     expected = [length * (row + 2) for row, length in enumerate(lengths)]
     assert sums(lengths, width, shapes) == expected
-    assert set(shapes) <= {(rows, length) for rows in BATCH_SIZES for length in LENGTH_SIZES}
+    assert set(shapes) <= SHAPES
 
 
 def test_short_rows_do_not_pay_for_long_ones():
     shapes = []
-    sums([8, 1, 8, 1, 1, 8, 1, 8], 8, shapes)
-    assert shapes == [(4, 2), (4, 8)]
+    sums([8, 1, 8, 1, 1, 8, 1, 8, 2, 1, 1, 1], 8, shapes)
+    assert shapes == [(2, 8), (2, 8), (8, 2)]
 
 
 def test_no_rows_call_nothing():
@@ -63,6 +73,11 @@ def test_no_rows_call_nothing():
 def test_the_next_size_is_the_smallest_that_fits(needed, size):
     index, found = next_size(LENGTH_SIZES, tf.constant(needed))
     assert int(found) == LENGTH_SIZES[int(index)] == size
+
+
+def test_the_longer_the_rows_the_fewer_at_once():
+    assert largest_batches([16, 32, 64, 100, 4096], 2048) == [128, 64, 32, 16, 1]
+    assert largest_batches([16, 32], 1) == [1, 1]
 
 
 def test_sizes_double_up_to_the_largest():

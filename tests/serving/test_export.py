@@ -92,7 +92,7 @@ def test_an_export_without_xla_translates_the_same(tmp_path):
         search=graph.search,
         max_length=12,
         max_source_length=32,
-        max_batch_size=4,
+        max_batch_tokens=64,
         jit_compile=False,
     )
     plain.export(tmp_path / "1")
@@ -215,7 +215,7 @@ def test_a_megabyte_of_one_letter_is_answered_and_said_to_be_cut(tmp_path):
 def test_greedy_search_exports_one_hypothesis(tmp_path):
     graph = translator().graph
     greedy = Translator(
-        graph.model, graph.source_tokenizer, search=GreedySearch(), max_length=5, max_batch_size=1
+        graph.model, graph.source_tokenizer, search=GreedySearch(), max_length=5, max_batch_tokens=1
     )
     export(greedy, tmp_path / "greedy")
     shape = load(tmp_path / "greedy").signatures["n_best"].structured_outputs["scores"].shape

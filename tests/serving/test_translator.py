@@ -72,7 +72,7 @@ def test_a_text_longer_than_the_model_reads_is_said_to_be_cut():
 
 
 def test_the_shapes_it_compiles_are_few_and_known():
-    assert translator().shapes == [(rows, length) for rows in (1, 2, 4) for length in (16, 32)]
+    assert translator().shapes == [(1, 16), (2, 16), (4, 16), (1, 32), (2, 32)]
 
 
 def test_progress_is_shown_when_asked(capsys):
@@ -84,7 +84,7 @@ def test_without_a_maximum_length_the_limit_is_a_sentences_own():
     # An untrained model rarely ends, so its hypotheses run to their limits.
     tokenizer = CharacterTokenizer.train(["abcdefg"])
     keras.utils.set_random_seed(2)
-    never_ends = Translator(small_model(), tokenizer, max_source_length=32, max_batch_size=4)
+    never_ends = Translator(small_model(), tokenizer, max_source_length=32, max_batch_tokens=64)
     texts = [
         "ab",
         "abcdefgabcdefgabcdefg",
@@ -130,7 +130,12 @@ def test_the_vocabulary_must_fit_the_model():
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("max_length", 0), ("max_source_length", 8), ("max_batch_size", 0), ("max_batch_size", 2.5)],
+    [
+        ("max_length", 0),
+        ("max_source_length", 8),
+        ("max_batch_tokens", 0),
+        ("max_batch_tokens", 2.5),
+    ],
 )
 def test_a_bad_size_raises_and_names_it(argument, value):
     with pytest.raises(ValueError, match=f"{argument}={value}"):
@@ -140,13 +145,13 @@ def test_a_bad_size_raises_and_names_it(argument, value):
 def test_it_compiles_once_for_each_shape_that_it_meets():
     tokenizer = CharacterTokenizer.train(["abc"])
     model = small_model(vocab_size=tokenizer.vocab_size)
-    own = Translator(model, tokenizer, max_length=3, max_source_length=32, max_batch_size=2)
+    own = Translator(model, tokenizer, max_length=3, max_source_length=32, max_batch_tokens=32)
     assert own.num_compilations == 0
     for _ in range(2):
         own(["abc", "a"])  # (2, 16)
         assert own.num_compilations == 1
     own(["abc"])  # (1, 16)
-    own(["abc" * 9, "a", "b"])  # (2, 16) and (1, 32)
+    own(["abc" * 9, "a", "b"])  # (1, 32) and (2, 16)
     assert own.num_compilations == 3
     own.score(["abc"], ["a"])
     assert own.num_compilations == 4

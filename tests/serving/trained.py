@@ -59,5 +59,5 @@ def learnt(train_tokenizers):
         search=BeamSearch(beam_size=3, length_penalty=0.6),
         max_length=12,
         max_source_length=32,
-        max_batch_size=4,
+        max_batch_tokens=64,
     )

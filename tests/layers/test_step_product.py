@@ -1,0 +1,90 @@
+"""The products of one decoding step: equal to the layer's own, and computed on their own."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers.step_product import step_product
+from tests.backends import POLICIES, array, normal, on_tensorflow, randomise
+
+LAYERS = {
+    "dense": (lambda **kwargs: keras.layers.Dense(6, "relu", **kwargs), (2, 1, 8)),
+    "no bias": (lambda **kwargs: keras.layers.Dense(6, use_bias=False, **kwargs), (2, 1, 8)),
+    "to heads": (
+        lambda **kwargs: keras.layers.EinsumDense(
+            "bld,dhe->blhe", (None, 2, 3), bias_axes="he", **kwargs
+        ),
+        (2, 3, 8),
+    ),
+    "from heads": (
+        lambda **kwargs: keras.layers.EinsumDense(
+            "blhd,hdo->blo", (None, 6), bias_axes="o", **kwargs
+        ),
+        (2, 1, 2, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", LAYERS)
+def test_it_is_the_layer_applied(name, policy):
+    make, shape = LAYERS[name]
+    dense, inputs = make(dtype=policy), normal(1, *shape)
+    dense.build(shape)
+    randomise(dense)
+    inputs = ops.convert_to_tensor(inputs)
+    found, expected = step_product(dense, inputs), dense(inputs)
+    assert found.dtype == expected.dtype
+    assert tuple(found.shape) == tuple(expected.shape)
+    tolerance = 1e-6 if policy == "float32" else 2e-2
+    np.testing.assert_allclose(array(found), array(expected), atol=tolerance)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_quantized_layer_multiplies_in_its_own_way(name):
+    make, shape = LAYERS[name]
+    dense = make()
+    dense.build(shape)
+    randomise(dense)
+    dense.quantize("int8")
+    inputs = ops.convert_to_tensor(normal(1, *shape))
+    np.testing.assert_array_equal(array(step_product(dense, inputs)), array(dense(inputs)))
+
+
+def optimized_hlo(function, inputs):
+    """The program that XLA makes of it."""
+    import tensorflow as tf
+
+    compiled = tf.function(function, jit_compile=True)
+    return compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+
+
+def fused_products(hlo):
+    """How many products are inside a fused computation, where a single thread computes them."""
+    fused, count = False, 0
+    for line in hlo.splitlines():
+        if line.startswith(("%", "ENTRY")):
+            fused = "fused_computation" in line
+        count += fused and " dot(" in line
+    return count
+
+
+@on_tensorflow
+@pytest.mark.parametrize("name", ["dense", "to heads", "from heads"])
+def test_xla_computes_the_product_of_one_row_apart(name):
+    make, shape = LAYERS[name]
+    dense, inputs = make(), ops.convert_to_tensor(normal(1, 1, 1, *shape[2:]))
+    dense.build(shape)
+
+    def in_a_loop(product, x):
+        def body(index, outputs):
+            return index + 1, ops.relu(product(x + ops.mean(outputs)) + 1.0)
+
+        start = (ops.convert_to_tensor(0, "int32"), dense(x) * 0.0)
+        return ops.while_loop(lambda index, _: index < 3, body, start)[1]
+
+    plain = optimized_hlo(lambda x: in_a_loop(dense, x), inputs)
+    assert fused_products(plain), "the layer's own call is no slower any more"
+    apart = optimized_hlo(lambda x: in_a_loop(lambda y: step_product(dense, y), x), inputs)
+    assert fused_products(apart) < fused_products(plain)
