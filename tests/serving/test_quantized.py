@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from trained import translator, words
 
 from keras_transformer import Transformer
 from keras_transformer.serving import Translator, load
+from keras_transformer.serving.translator import quantized_copy
 from keras_transformer.text import CharacterTokenizer
+from tests.backends import array, normal, randomise
 
 
 def size_of(path):
@@ -28,6 +31,40 @@ def test_it_translates_what_the_model_does_and_leaves_the_model_alone(tmp_path):
     quantized.export(tmp_path / "1")
     answer = load(tmp_path / "1").signatures["serving_default"](text=texts)
     assert [text.decode() for text in answer["translation"].numpy()] == found
+
+
+def rounded(values):
+    """Values as 8-bit integers, one scale for each row, in NumPy's float64."""
+    scale = 127 / np.maximum(np.abs(values).max(axis=-1, keepdims=True), 1e-7)
+    return np.round(values * scale), scale
+
+
+def test_its_products_are_those_of_integers_in_one_compiled_loop():
+    model = Transformer(50, num_layers=1, d_model=32, num_heads=2, d_ff=64)
+    model.build()
+    randomise(model)
+    copy = quantized_copy(model, "int8")
+    inputs = normal(1, 4, 3, 32)
+    pairs = [
+        (part.decoder.layers[0].feed_forward.inner, part.decoder.layers[0].cross_attention)
+        for part in (model, copy)
+    ]
+    (dense, attention), (quantized_dense, quantized_attention) = pairs
+    for layer, quantized in (
+        (dense, quantized_dense),
+        (attention.query_dense, quantized_attention.query_dense),
+    ):
+        layer.activation = quantized.activation = None
+        integers, scale = rounded(inputs)
+        kernel = np.array(layer.kernel).reshape(32, -1)
+        columns, column_scale = rounded(kernel.T)
+        bias = np.array(layer.bias).reshape(-1)
+        expected = integers @ columns.T / scale / column_scale[:, 0] + bias
+        found = array(tf.function(quantized, jit_compile=True)(inputs)).reshape(expected.shape)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+        exact = inputs @ kernel + bias
+        assert np.abs(found - exact).mean() < 0.02 * np.abs(exact).mean()
+        assert np.abs(found - exact).max() > 1e-5, "nothing was rounded"
 
 
 def test_it_takes_a_third_of_the_room_or_less(tmp_path):
