@@ -34,6 +34,7 @@ RACES = [
     ("base", 1, "float32", "recomputing the prefix", (4, 4, 10)),
 ]
 BATCHES = (1, 8, 32)
+TARGETS = (32, 128, 512)
 
 
 def main():
@@ -64,6 +65,8 @@ def main():
                     shown = " ".join(f"{speed:11,.0f}" for speed in speeds)
                     print(f"round {number + 1}  {size} beam {beam}  {name:<26} {shown}", flush=True)
         print_table(races, best)
+        if not args.races:
+            print_growth(args, folder)
 
 
 def print_table(races, best):
@@ -79,6 +82,24 @@ def print_table(races, best):
             cells.append(f"{ratio:6.2f}x (>= {goal:g})")
         print(f"{size} beam {beam} {rival:<32} " + " ".join(f"{cell:>16}" for cell in cells))
     print(f"{reached} of {total} reached")
+
+
+def print_growth(args, folder):
+    """Prints how time and memory grow with the target's length, and the time to start."""
+    print("\nours, base, batch 8, by target length:", flush=True)
+    for target in TARGETS:
+        directory = os.path.join(folder, f"target-{target}")
+        length = ["--target", str(target)]
+        ours(["export", directory, "--size", "base", *length], args)
+        (line,) = ours(["time", directory, *length], args, batches=(8,))
+        milliseconds = 8e3 / line["tokens_per_second"]
+        peak = line["peak_mebibytes"]
+        print(f"{target:>5} tokens: {milliseconds:6.2f} ms a step, {peak:,.0f} MiB", flush=True)
+    for size in ("base", "tiny"):
+        directory = os.path.join(folder, f"{size}-1-float32")
+        (line,) = ours(["start", directory], args)
+        seconds = ", ".join(f"{name} after {value:.1f} s" for name, value in line.items())
+        print(f"start of {size}: {seconds}", flush=True)
 
 
 def measured(key, args, folder):
@@ -101,10 +122,10 @@ def measured(key, args, folder):
     return [speeds.get(batch, 0) for batch in BATCHES]
 
 
-def ours(job, args):
+def ours(job, args, batches=BATCHES):
     """The lines printed by a job of `benchmarks.ours_decoding`."""
     command = [sys.executable, "-m", "benchmarks.ours_decoding", *job]
-    command += ["--seconds", str(args.seconds), "--batches", *map(str, BATCHES)]
+    command += ["--seconds", str(args.seconds), "--batches", *map(str, batches)]
     return lines_of(command, {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 

@@ -17,4 +17,6 @@ def apart(tensor):
     graph = tf.compat.v1.get_default_graph()
     if tf.executing_eagerly() or not GraphOrParentsInXlaContext(graph):
         return tensor
-    return optimization_barrier(tensor)[0]
+    # The operation has no gradient of its own.
+    barrier = tf.custom_gradient(lambda x: (optimization_barrier(x)[0], lambda gradient: gradient))
+    return barrier(tensor)

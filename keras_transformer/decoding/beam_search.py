@@ -51,7 +51,7 @@ class BeamSearch(Search):
     `score = sum(log p(token_t)) / ((5 + length) / 6) ** length_penalty + coverage`,
     `coverage = coverage_penalty * sum_i(log(min(sum_t a(t, i), 1)))`, where `length` counts the
     tokens after `bos_id`, `eos_id` included, and `a(t, i)` is the attention of token t to
-    position i of the source
+    position i of the source, padding left out; a sum is taken to be at least 1e-9
 
     At each step the live hypotheses are extended by every token. Those of the `beam_size`
     likeliest extensions that end in `eos_id`, or reach the maximum length, are finished: their
@@ -196,8 +196,8 @@ class BeamSearch(Search):
 
     def _active(self, now, longest):
         """Groups (batch, groups) in which a live hypothesis can still be among the best."""
-        best_live = ops.max(self._by_group(now.log_probs), axis=-1)
-        worst_kept = ops.min(now.pool.scores, axis=-1)
+        best_live = ops.max(self._by_group(now.log_probs), axis=-1, initial=2 * IMPOSSIBLE)
+        worst_kept = ops.min(now.pool.scores, axis=-1, initial=0.0)
         alive = best_live > IMPOSSIBLE / 2
         if self.early_stopping:
             return ops.logical_and(alive, worst_kept <= IMPOSSIBLE / 2)
@@ -220,13 +220,15 @@ class BeamSearch(Search):
         log_probs = ops.maximum(log_probs, IMPOSSIBLE)
 
         index = now.index + 1
-        written = now.written.with_position(index, tokens, gained, attention_of(attention, parents))
+        written = now.written.with_position(
+            index, tokens, gained, attention_of(attention, parents, beams)
+        )
         coverage = now.coverage
         scores = log_probs / length_normaliser(index, self.length_penalty)
         if coverage is not None:
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)
-            scores = scores + self._coverage_score(coverage)
+            scores = scores + self._coverage_score(task, coverage)
             coverage = coverage[:, :beams]
         paths = paths_from(now.paths, parents, index)
         entering = ops.logical_and(self._by_group(ended[:, beams:]), active[..., None])
@@ -250,11 +252,13 @@ class BeamSearch(Search):
             state=state,
         )
 
-    def _coverage_score(self, coverage):
+    def _coverage_score(self, task, coverage):
         """The coverage of each beam (batch, beam), 0 at best."""
-        # Attention of exactly 0 happens (padding, underflow) and has no logarithm.
-        read = ops.clip(coverage, 1e-9, 1.0)
-        return self.coverage_penalty * ops.sum(ops.log(read), axis=-1)
+        # Attention of exactly 0 happens (underflow) and has no logarithm.
+        missing = ops.log(ops.clip(coverage, 1e-9, 1.0))
+        if task.source_mask is not None:
+            missing = ops.where(task.source_mask[:, None, :], missing, 0.0)
+        return self.coverage_penalty * ops.sum(missing, axis=-1)
 
     def _by_group(self, beams):
         """(batch, beam, ...) as (batch, groups, beam / groups, ...)."""

@@ -62,7 +62,7 @@ def top_extensions(totals, size):
         places = ops.cast(places, "int32")
         return values, places // vocab_size, places % vocab_size
     missing = chunks * CHUNK - vocab_size
-    padded = ops.pad(totals, [(0, 0), (0, 0), (0, missing)], constant_values=2 * IMPOSSIBLE)
+    padded = ops.pad(totals, [(0, 0), (0, 0), (0, missing)], constant_values=float("-inf"))
     padded = ops.reshape(padded, (batch, beams * chunks, CHUNK))
     _, best = ops.top_k(ops.max(padded, axis=-1), size)
     best = ops.sort(ops.cast(best, "int32"), axis=-1)

@@ -43,7 +43,8 @@ class Written(NamedTuple):
     def tokens_of(self, paths, task):
         """The tokens after `bos_id` of each path, as rows (batch * beam, max_length)."""
         tokens = along(self.tokens, paths)[:, :, 1:]
-        return ops.reshape(tokens, (-1, task.max_length))
+        batch, beams = ops.shape(tokens)[:2]
+        return ops.reshape(tokens, (batch * beams, task.max_length))
 
 
 class Pool(NamedTuple):
@@ -82,12 +83,12 @@ def along(values, paths):
     return ops.transpose(ops.take_along_axis(values, by_position, axis=2), (0, 2, 1))
 
 
-def attention_of(attention, parents):
+def attention_of(attention, parents, beams):
     """The attention of the beams extended: (rows, source) to (batch, n, source), or None."""
     if attention is None:
         return None
     batch, source = ops.shape(parents)[0], ops.shape(attention)[1]
-    attention = ops.reshape(attention, (batch, -1, source))
+    attention = ops.reshape(attention, (batch, beams, source))
     return ops.take_along_axis(attention, parents[..., None], axis=1)
 
 

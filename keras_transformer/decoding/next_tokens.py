@@ -21,7 +21,7 @@ def next_log_probs(search, task, logits, index, history):
     log_probs = ops.log_softmax(logits, axis=-1)
     allowed = ops.convert_to_tensor(allowed_tokens(search, task, vocab_size)[None])
     if task.least is not None:
-        too_short = index + 1 < per_row(task.least, logits)
+        too_short = index + 1 < per_row(search, task.least)
         is_eos = ops.arange(vocab_size) == task.eos_id
         allowed = ops.logical_and(
             allowed, ops.logical_not(ops.logical_and(too_short[:, None], is_eos))
@@ -30,8 +30,9 @@ def next_log_probs(search, task, logits, index, history):
         repeated = repeated_ngrams(history(), index, search.no_repeat_ngram_size, vocab_size)
         allowed = ops.logical_and(allowed, ops.logical_not(repeated))
     if task.prefix_ids is not None:
-        allowed = forced(allowed, task, index, vocab_size, logits)
-    return ops.where(allowed, log_probs, IMPOSSIBLE)
+        allowed = forced(search, task, allowed, index, vocab_size)
+    # A model may rule tokens out by -inf, which has no differences.
+    return ops.where(allowed, ops.maximum(log_probs, IMPOSSIBLE), IMPOSSIBLE)
 
 
 def allowed_tokens(search, task, vocab_size):
@@ -57,12 +58,9 @@ def check_ids(search, vocab_size):
             )
 
 
-def per_row(values, rows):
-    """Repeats values (batch,) for the rows of each sentence, which are adjacent."""
-    beams = rows.shape[0] // values.shape[0] if rows.shape[0] and values.shape[0] else None
-    if beams is None:
-        beams = ops.shape(rows)[0] // ops.maximum(ops.shape(values)[0], 1)
-    return ops.repeat(values, beams, axis=0)
+def per_row(search, values):
+    """Repeats values (batch, ...) for the beams of each sentence, which are adjacent."""
+    return ops.repeat(values, search.beam_size, axis=0) if search.follows_paths else values
 
 
 def penalised(logits, seen, search):
@@ -102,8 +100,8 @@ def marked(tokens, chosen, vocab_size):
     return counts > 0
 
 
-def forced(allowed, task, index, vocab_size, rows):
+def forced(search, task, allowed, index, vocab_size):
     """Allows the prefix's token alone, whatever the other rules, while a sentence has one."""
     token = ops.take(task.prefix_ids, ops.reshape(index, (1,)), axis=1)
-    token = per_row(token, rows)  # -> (rows, 1)
+    token = per_row(search, token)  # -> (rows, 1)
     return ops.where(token != task.pad_id, ops.arange(vocab_size) == token, allowed)

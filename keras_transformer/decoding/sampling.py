@@ -5,8 +5,11 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.greedy_search import append_tokens
-from keras_transformer.decoding.result import DecodeResult
+from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
 from keras_transformer.decoding.search import Search
+
+# Below it nothing changes any more, and float32 takes still smaller ones for 0.
+SMALLEST_TEMPERATURE = 1e-30
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -77,11 +80,12 @@ class Sampling(Search):
         """Draws `num_samples` hypotheses a sentence, each a row of its own."""
         batch_size, samples = task.batch_size, self.num_samples
         if samples > 1:
-            repeated = keras.tree.map_structure(
-                lambda part: ops.repeat(part, samples, axis=0), (state, task.limits)
+            of_sentences = {name: getattr(task, name) for name in ("limits", "least", "prefix_ids")}
+            state, of_rows = keras.tree.map_structure(
+                lambda part: None if part is None else ops.repeat(part, samples, axis=0),
+                (state, of_sentences),
             )
-            state, limits = repeated
-            task = task._replace(batch_size=batch_size * samples, limits=limits)
+            task = task._replace(batch_size=batch_size * samples, **of_rows)
         # One number for each token, before the loop: a loop's body has no random state.
         seed = self.seed_generator if self.seed is None else self.seed
         shape = (task.batch_size, task.max_length)
@@ -89,10 +93,16 @@ class Sampling(Search):
 
         def choose(log_probs, index):
             number = ops.take(uniform, ops.reshape(index, (1,)), axis=1)
-            return self._draw(log_probs / self.temperature, number)
+            return self._draw(self._sharpened(log_probs), number)
 
         found = append_tokens(self, task, state, choose)
         return best_first(found, batch_size, samples)
+
+    def _sharpened(self, log_probs):
+        """Log-probabilities divided by the temperature, the likeliest's 0; not those ruled out."""
+        best = ops.max(log_probs, axis=-1, keepdims=True)
+        divided = (log_probs - best) / max(self.temperature, SMALLEST_TEMPERATURE)
+        return ops.where(log_probs > IMPOSSIBLE / 2, divided, IMPOSSIBLE)
 
     def _draw(self, log_probs, uniform):
         """The token of each row that `uniform` (rows, 1) falls on."""

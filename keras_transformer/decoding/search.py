@@ -13,7 +13,8 @@ class Task(NamedTuple):
     """What one call searches: the step function, the sizes and the special ids.
 
     `limits` and `least` (batch,) bound each sentence's length, `least` None when nothing does;
-    `prefix_ids` (batch, max_length) is what it must begin with, then `pad_id`, or None.
+    `prefix_ids` (batch, max_length) is what it must begin with, then `pad_id`, or None;
+    `source_mask` (batch, source) says which positions of the source are real, None for all.
     """
 
     step: Any
@@ -25,13 +26,14 @@ class Task(NamedTuple):
     limits: Any
     least: Any
     prefix_ids: Any
+    source_mask: Any
 
 
 class Search:
     """The base of `GreedySearch`, `BeamSearch` and `Sampling`.
 
     Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0, length_limits=None, source_lengths=None, prefix_ids=None)`.
+    pad_id=0, length_limits=None, source_lengths=None, prefix_ids=None, source_mask=None)`.
 
     `step(tokens, index, state)` is given the last token of each row, (rows,), their position
     `index` (`bos_id` is at 0) and the state, and returns the next token's logits (rows, vocab)
@@ -50,7 +52,8 @@ class Search:
     Args:
         min_length: `eos_id` is ruled out before; where a maximum is smaller, before that.
         min_length_ratio, max_length_ratio: bounds relative to the length of the source, rounded
-            up; they need `source_lengths` (batch,).
+            up; they need `source_lengths` (batch,). That of `Transformer.generate` counts its
+            `eos_id` too.
         repetition_penalty: logits of tokens already there are divided by it where positive and
             multiplied where negative (Keskar et al. 2019, "CTRL", section 4.1).
         no_repeat_ngram_size: no n-gram of this size comes twice (Paulus et al. 2017, section
@@ -60,8 +63,11 @@ class Search:
         return_alignments: whether the result has alignments.
 
     `prefix_ids` (batch, prefix), padded at the end, forces the beginning of each sentence and
-    comes before all other rules. `length_limits` (batch,), each at least 1, are maximum lengths of
-    their own.
+    comes before all other rules; what is beyond `max_length` is left out. `source_mask`
+    (batch, source) is True at real positions of the source, the only ones that coverage is about.
+    `length_limits` (batch,), each at least 1, are maximum lengths of their own.
+
+    Logits of NaN leave no token, as rules may: the hypothesis then has length 0 and score -1e9.
     """
 
     beam_size = 1
@@ -111,18 +117,19 @@ class Search:
         length_limits=None,
         source_lengths=None,
         prefix_ids=None,
+        source_mask=None,
     ):
         """Runs the search and returns a `DecodeResult`."""
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
         if prefix_ids is not None:
-            prefix_ids = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
+            prefix_ids = checked_prefix(prefix_ids, batch_size)
             # -> (batch, max_length), whatever the width was, open in a graph included
             prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
             prefix_ids = prefix_ids[:, :max_length]
         special = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
         task = Task(
             step, batch_size, max_length, **special, limits=limits, least=least,
-            prefix_ids=prefix_ids,
+            prefix_ids=prefix_ids, source_mask=source_mask,
         )  # fmt: skip
         return self.run(task, state)
 
@@ -177,6 +184,18 @@ def checked_ids(name, ids):
         raise ValueError(
             f"`{name}` must be a list of integers of at least 0. Received: {name}={ids!r:.200}"
         ) from None
+
+
+def checked_prefix(prefix_ids, batch_size):
+    """Returns `prefix_ids` as int32, or raises `ValueError` when they are no rows of ids."""
+    prefix_ids = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
+    rows = prefix_ids.shape[0] if len(prefix_ids.shape) == 2 else -1
+    if rows == -1 or (isinstance(batch_size, int) and rows not in (None, batch_size)):
+        raise ValueError(
+            "`prefix_ids` must be (batch, prefix), a row for each sentence. "
+            f"Received: shape {tuple(prefix_ids.shape)} for {batch_size} sentences"
+        )
+    return prefix_ids
 
 
 def times_rounded_up(lengths, ratio):

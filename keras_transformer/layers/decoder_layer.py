@@ -181,6 +181,7 @@ class DecoderLayer(Block):
             The output (rows, 1, d_model), the cache with this position in it, and the weights
             over the memory (batch, heads, rows / batch, source) or None.
         """
+        inputs = ops.cast(inputs, self.compute_dtype)  # a quantized embedding's are float32
         if self.added_position is not None:
             positions = ops.broadcast_to(index, ops.shape(inputs)[:2])
             inputs = self.added_position(inputs, positions=positions, training=False)
@@ -206,15 +207,15 @@ class DecoderLayer(Block):
         hidden = self.self_attention_residual.leave(inputs, attended)
         weights = None
         if projected_memory is not None:
-            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
+            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask, beams)
         transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
         return self.feed_forward_residual.leave(hidden, transformed), cache, weights
 
-    def _step_memory(self, hidden, projected_memory, memory_mask):
+    def _step_memory(self, hidden, projected_memory, memory_mask, beams):
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
         query = self.cross_attention_residual.enter(hidden)
-        query = ops.reshape(query, (ops.shape(keys)[0], -1, hidden.shape[-1]))
+        query = ops.reshape(query, (ops.shape(keys)[0], beams, hidden.shape[-1]))
         mask = ops.ones((1, 1), "bool") if memory_mask is None else memory_mask
         attended, weights = self.cross_attention.attend_cached(
             query, keys, values, mask[:, None, None, :]

@@ -74,4 +74,5 @@ def search_targets(model, source_ids, search=None, max_length=None, prefix_ids=N
         length_limits=length_limits,
         source_lengths=source_lengths,
         prefix_ids=prefix_ids,
+        source_mask=is_token,
     )

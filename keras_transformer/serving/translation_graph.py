@@ -34,6 +34,7 @@ class TranslationGraph(tf.Module):
         self.search = search
         self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
         self.max_length = max_length
+        self.jit_compile = jit_compile
         self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
         self.row_limits = largest_batches(self.length_sizes, max_batch_tokens)
         # Each compiled function has one compilation for each shape that it has met.

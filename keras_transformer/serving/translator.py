@@ -106,22 +106,28 @@ class Translator:
 
     @property
     def num_compilations(self):
-        """How often XLA has compiled since this was made: once for each shape met."""
+        """How often XLA has compiled since this was made: once for each shape met.
+
+        Without `jit_compile` nothing is compiled, and it stays 0.
+        """
+        if not self.graph.jit_compile:
+            return 0
         met = [self.graph.searched, self.graph.scored]
         return sum(int(tf.math.count_nonzero(shapes)) for shapes in met)
 
     def __call__(self, texts, progress=False):
         """Returns the best translation of each of `texts`, a list of strings."""
-        answers = self._in_calls(self.graph.translate, texts, progress)
-        return [text.decode("utf-8") for answer in answers for text in answer["translation"]]
+        rows = self._in_calls(self.graph.translate, texts, progress)
+        return [row["translation"].decode("utf-8") for row in rows]
 
     def n_best(self, texts, progress=False):
         """Returns for each text a list of (translation, score), the best first."""
-        answers = self._in_calls(self.graph.n_best, texts, progress)
         return [
-            [(text.decode("utf-8"), float(score)) for text, score in zip(*hypotheses, strict=True)]
-            for answer in answers
-            for hypotheses in zip(answer["translations"], answer["scores"], strict=True)
+            [
+                (text.decode("utf-8"), float(score))
+                for text, score in zip(row["translations"], row["scores"], strict=True)
+            ]
+            for row in self._in_calls(self.graph.n_best, texts, progress)
         ]
 
     def score(self, source_texts, target_texts):
@@ -146,25 +152,34 @@ class Translator:
         export(self, path)
 
     def _in_calls(self, function, texts, progress):
-        """Answers of `function`, as NumPy arrays, to consecutive parts of `texts`."""
+        """What `function` answers to each text, a dictionary; some hundred texts at a time."""
         check_texts("texts", texts)
         bar = keras.utils.Progbar(len(texts), unit_name="text") if progress and texts else None
-        answers, num_truncated = [], 0
+        rows = [None] * len(texts)
+        # Like with like: the graph sorts by tokens, but only what one call gives it.
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(texts), TEXTS_PER_CALL):
-            part = texts[start : start + TEXTS_PER_CALL]
-            answer = function(string_tensor(part))
-            answers.append({name: value.numpy() for name, value in answer.items()})
-            num_truncated += int(answers[-1]["truncated"].sum())
+            part = order[start : start + TEXTS_PER_CALL]
+            answer = function(string_tensor([texts[number] for number in part]))
+            columns = [column.numpy() for column in answer.values()]
+            for number, *row in zip(part, *columns, strict=True):
+                rows[number] = dict(zip(answer, row, strict=True))
             if bar:
                 bar.update(start + len(part))
-        warn_of_truncation(num_truncated)
-        return answers
+        warn_of_truncation(sum(int(row["truncated"]) for row in rows))
+        return rows
 
 
 def quantized_copy(model, mode):
     """A copy of `model` with the weights of its products quantized by Keras."""
-    copy = type(model).from_config(model.get_config())
+    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
     copy.build(None)
+    if len(copy.weights) != len(model.weights):
+        raise ValueError(
+            "`quantize` must be None for a model that is quantized already or has LoRA weights. "
+            f"Received: quantize={mode!r}"
+        )
     copy.set_weights(model.get_weights())
     with warnings.catch_warnings():
         # Keras names each layer that has nothing to quantize.

@@ -186,6 +186,20 @@ def test_what_is_ruled_out_is_never_drawn_from_a_large_vocabulary(cut):
     assert set(ids.tolist()) <= {*allowed, EOS}
 
 
+@pytest.mark.parametrize("temperature", [1e-38, 1e-20, 1e9, 1e30])
+def test_no_temperature_lets_through_what_is_ruled_out(temperature):
+    logits = np.array([[0.0, 0.0, -2.0, 1.0, 0.5, 0.2]] * 200, "float32")
+
+    def step(tokens, index, state):
+        return ops.convert_to_tensor(logits), state
+
+    search = Sampling(temperature, seed=1, suppressed_ids=(5,))
+    found = arrays(search(step, (), batch_size=200, max_length=1, bos_id=1, eos_id=EOS))
+    assert (found.lengths == 1).all()
+    drawn = {3} if temperature < 1 else {2, 3, 4}
+    assert set(found.ids.ravel().tolist()) == drawn
+
+
 def in_one_kernel(function):
     """Compiles with XLA, which sums in another order, where the backend has it."""
     if keras.backend.backend() == "tensorflow":

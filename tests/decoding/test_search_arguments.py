@@ -4,7 +4,9 @@ import inspect
 import json
 import re
 
+import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from tests.decoding.problems import random_problem, run
@@ -145,6 +147,27 @@ def test_a_prefix_that_is_not_of_integers_is_refused():
     problem = random_problem(0)
     with pytest.raises(ValueError, match="`prefix_ids` must be integers. Received: .*float32"):
         run(GreedySearch(), problem._replace(prefix_ids=problem.prefix_ids.astype("float32")))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2,), (2, 1, 1)])
+@classes
+def test_a_prefix_must_have_a_row_for_each_sentence(search_class, shape):
+    def step(tokens, index, state):
+        return ops.zeros((len(tokens), 6)), state
+
+    message = (
+        f"`prefix_ids` must be (batch, prefix), a row for each sentence. Received: shape {shape}"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search_class()(
+            step,
+            (),
+            batch_size=2,
+            max_length=3,
+            bos_id=1,
+            eos_id=2,
+            prefix_ids=np.ones(shape, "int32"),
+        )
 
 
 @classes

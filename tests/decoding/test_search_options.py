@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
-from keras_transformer import BeamSearch, GreedySearch
-from tests.backends import BACKEND, arrays
+from keras_transformer import BeamSearch, GreedySearch, Sampling
+from tests.backends import BACKEND, arrays, runs_loops_eagerly
 from tests.decoding.problems import (
     CLOSE,
     NUM_SEQUENCES,
@@ -18,7 +19,7 @@ from tests.decoding.problems import (
     sentence_of,
 )
 from tests.decoding.reference_search import Options, beam_search, every_hypothesis
-from tests.decoding.step_functions import EOS, A, B
+from tests.decoding.step_functions import EOS, PAD, SPECIAL, A, B
 
 C = 5
 seeds = st.integers(0, 2**32 - 1)
@@ -217,3 +218,50 @@ def test_a_limit_beyond_the_maximum_length_is_the_maximum_length(search_class):
     beyond = arrays(run(search_class(), problem._replace(length_limits=problem.length_limits + 3)))
     assert (beyond.ids == expected.ids).all()
     assert (beyond.lengths > 0).all()
+
+
+@runs_loops_eagerly
+@pytest.mark.parametrize("padding", [0, 2, 30])
+def test_padding_of_the_source_costs_no_coverage_and_no_steps(padding):
+    steps = 0
+
+    def step(tokens, index, state):
+        nonlocal steps
+        steps += 1
+        logits = np.where(np.arange(6) == EOS, 6.0, 0.0).astype("float32")
+        attention = np.pad(np.full(3, 1 / 3, "float32"), (0, padding))
+        rows = (len(tokens), 1)
+        return ops.tile(logits[None], rows), state, ops.tile(attention[None], rows)
+
+    found = BeamSearch(2, 0.0, num_hypotheses=1, coverage_penalty=0.5)(
+        step,
+        (),
+        batch_size=1,
+        max_length=20,
+        source_mask=ops.convert_to_tensor(np.arange(3 + padding)[None] < 3),
+        **SPECIAL,
+    )
+    # One step is thrown away, to see how wide the attention is.
+    assert steps == 1 + 3
+    log_prob = -np.log(1 + 5 * np.exp(-6.0))
+    expected = log_prob + 0.5 * 3 * np.log(1 / 3)
+    np.testing.assert_allclose(arrays(found.scores), [[expected]], atol=1e-5)
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(4), Sampling(num_samples=4)])
+def test_a_model_may_rule_tokens_out_by_minus_infinity(search):
+    # 300 is no multiple of the chunks in which the best of a vocabulary are looked for.
+    logits = np.full((1, 300), -np.inf, "float32")
+    logits[0, [5, 299, EOS]] = 0.0, 1.0, -3.0
+    met = []
+
+    def step(tokens, index, state):
+        if BACKEND != "jax":
+            met.extend(arrays(tokens).tolist())
+        return ops.repeat(ops.convert_to_tensor(logits), len(tokens), axis=0), state
+
+    search = type(search)(**{**search.get_config(), "suppressed_ids": [5]})
+    found = arrays(search(step, (), batch_size=2, max_length=3, **SPECIAL))
+    assert set(met) <= {*range(300)}
+    assert set(found.ids.ravel().tolist()) <= {299, EOS, PAD}
+    assert (found.lengths[:, 0] > 0).all()

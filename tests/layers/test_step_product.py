@@ -52,6 +52,24 @@ def test_a_quantized_layer_multiplies_in_its_own_way(name):
     np.testing.assert_array_equal(array(step_product(dense, inputs)), array(dense(inputs)))
 
 
+@on_tensorflow
+def test_a_compiled_step_has_gradients():
+    import tensorflow as tf
+
+    dense, inputs = keras.layers.Dense(6), tf.constant(normal(1, 2, 1, 8))
+    dense.build((2, 1, 8))
+
+    @tf.function(jit_compile=True)
+    def gradient(x, product):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(product(dense, x) ** 2)
+        return tape.gradient(loss, x)
+
+    expected = gradient(inputs, lambda layer, x: layer(x))
+    np.testing.assert_allclose(gradient(inputs, step_product), expected, atol=1e-5)
+
+
 def optimized_hlo(function, inputs):
     """The program that XLA makes of it."""
     import tensorflow as tf

@@ -73,6 +73,11 @@ def hugging_face_outputs(theirs, source, **options):
     return ids, found
 
 
+def power_of_length(length, penalty):
+    """How the engines compared with take the length into account."""
+    return ops.cast(length, "float32") ** penalty
+
+
 def test_greedy_search_writes_what_hugging_face_writes():
     written = []
     for theirs, source, ids, _ in our_outputs(GreedySearch()):
@@ -84,11 +89,7 @@ def test_greedy_search_writes_what_hugging_face_writes():
 
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_beam_of_4_finds_what_hugging_face_finds(length_penalty, monkeypatch):
-    monkeypatch.setattr(  # Hugging Face's formula
-        beam_search,
-        "length_normaliser",
-        lambda length, penalty: ops.cast(length, "float32") ** penalty,
-    )
+    monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
     ties = 0
     for theirs, source, ids, scores in our_outputs(BeamSearch(4, length_penalty)):
         expected, found = hugging_face_outputs(
@@ -135,15 +136,16 @@ class WordsAlone(decoding_step.DecodingStep):
         return ops.where(ops.convert_to_tensor(words[None]), logits, -1e9), *rest
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-def test_ctranslate2_writes_the_same(beams, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("beams", "length_penalty"), [(1, 0.0), (4, 0.0), (4, 1.0)])
+def test_ctranslate2_writes_the_same(beams, length_penalty, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding_step, "DecodingStep", WordsAlone)
-    search = GreedySearch() if beams == 1 else BeamSearch(4, 0.0)
+    monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
+    search = GreedySearch() if beams == 1 else BeamSearch(4, length_penalty)
     for number, (theirs, source, ids, scores) in enumerate(our_outputs(search)):
         answers = converted(theirs, tmp_path / str(number)).translate_batch(
             [[f"t{token}" for token in row if token != PAD] for row in source],
             beam_size=beams,
-            length_penalty=0.0,
+            length_penalty=length_penalty,
             min_decoding_length=0,
             max_decoding_length=LENGTH,
             return_scores=True,

@@ -12,6 +12,8 @@ SEARCHES = {
     "greedy": GreedySearch(),
     "beam": BeamSearch(3),
     "groups": BeamSearch(4, num_groups=2, diversity_penalty=0.5),
+    "coverage": BeamSearch(3, coverage_penalty=0.4),
+    "ratios": BeamSearch(2, min_length_ratio=0.5, max_length_ratio=0.9),
     "sampling": Sampling(num_samples=3, top_k=5, seed=1),
 }
 EACH_SEARCH = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -67,7 +69,7 @@ def test_following_paths_equals_reordering_the_caches(beam_size):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam", "groups"])
+@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "sampling"])
 def test_a_sentence_is_translated_alike_in_any_company(name):
     model, search = built(scale=0.2), SEARCHES[name]
     random = np.random.default_rng(2)
@@ -84,6 +86,13 @@ def test_a_sentence_is_translated_alike_in_any_company(name):
         alone = arrays(model.generate(batch[[row], :length], search, max_length=6))
         assert (alone.ids[0] == whole.ids[row]).all()
         np.testing.assert_allclose(alone.scores[0], whole.scores[row], atol=1e-5)
+
+
+@EACH_SEARCH
+def test_no_sentences_give_no_hypotheses(search):
+    found = built().generate(SOURCE_IDS[:0], search, max_length=4)
+    assert tuple(found.ids.shape) == (0, getattr(search, "num_hypotheses", search.beam_size), 4)
+    assert tuple(found.scores.shape) == tuple(found.ids.shape[:2])
 
 
 def test_lengths_relative_to_the_source_do_not_count_its_padding():

@@ -1,5 +1,7 @@
 """A translator in 8-bit integers: what it translates, its size, and its model's own weights."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -75,6 +77,43 @@ def test_it_takes_a_third_of_the_room_or_less(tmp_path):
             tmp_path / str(quantize)
         )
     assert size_of(tmp_path / "int8") <= size_of(tmp_path / "None") / 3
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_a_model_of_mixed_precision_is_quantized_too(policy):
+    tokenizer = CharacterTokenizer.train(["abc"])
+    sizes = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
+    model = Transformer(tokenizer.vocab_size, **sizes, dtype=policy)
+    model.build()
+    randomise(model)
+    whole = Transformer(tokenizer.vocab_size, **sizes)
+    whole.build()
+    whole.set_weights(model.get_weights())
+    texts = ["abc", "cab", "a"]
+    found, expected = (
+        Translator(part, tokenizer, max_length=4, max_batch_tokens=64, quantize="int8")(texts)
+        for part in (model, whole)
+    )
+    assert found == expected
+
+
+def test_a_user_may_quantize_a_model_of_mixed_precision_and_search():
+    model = Transformer(20, num_layers=1, d_model=32, num_heads=2, d_ff=64, dtype="mixed_bfloat16")
+    model.build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.quantize("int8")
+    found = model.generate(np.array([[5, 6, 3]]), max_length=3)
+    assert np.isfinite(array(found.scores)).all()
+
+
+def test_a_model_that_is_quantized_or_adapted_already_is_refused():
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64)
+    model.build()
+    model.encoder.layers[0].feed_forward.inner.enable_lora(2)
+    with pytest.raises(ValueError, match="`quantize` must be None for a model that is quantized"):
+        Translator(model, tokenizer, quantize="int8")
 
 
 def test_another_precision_is_refused():

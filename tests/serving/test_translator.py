@@ -1,5 +1,9 @@
 """Translator: order, scores, sizes of batch, long and empty texts, and what it refuses."""
 
+import os
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -140,6 +144,55 @@ def test_the_vocabulary_must_fit_the_model():
 def test_a_bad_size_raises_and_names_it(argument, value):
     with pytest.raises(ValueError, match=f"{argument}={value}"):
         Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})
+
+
+def test_without_xla_nothing_is_compiled():
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    own = Translator(model, tokenizer, max_length=3, max_source_length=32, jit_compile=False)
+    own(["abc"])
+    assert own.num_compilations == 0
+
+
+COUNTED = """
+import sys
+from pathlib import Path
+import keras
+from keras_transformer import GreedySearch, Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer
+
+tokenizer = CharacterTokenizer.train(["abc"])
+model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+own = Translator(model, tokenizer, search=GreedySearch(), max_length=3, max_batch_tokens=64)
+for texts in (["a"], ["b"], ["a", "b"], ["c", "abc"], ["ab" * 12], ["a"] * 9, ["abc", "b"]):
+    own(texts)
+own.score(["a"], ["b"])
+own.score(["c"], ["a"])
+programs = [path.name for path in Path(sys.argv[1]).glob("*.before_optimizations.txt")]
+print(own.num_compilations, sum("search_ids" in n or "score_ids" in n for n in programs))
+"""
+
+
+@pytest.mark.slow
+def test_the_number_of_compilations_is_that_of_the_programs_xla_made(tmp_path):
+    flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, str(tmp_path)],
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    counted, made = map(int, done.stdout.split())
+    assert counted == made > 3
+
+
+def test_texts_of_many_lengths_come_back_in_order(monkeypatch):
+    monkeypatch.setattr("keras_transformer.serving.translator.TEXTS_PER_CALL", 7)
+    texts = words(30, seed=8)
+    assert translator()(texts) == [translator()([text])[0] for text in texts]
+    assert [best[0][0] for best in translator().n_best(texts)] == translator()(texts)
 
 
 def test_it_compiles_once_for_each_shape_that_it_meets():
