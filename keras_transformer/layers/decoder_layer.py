@@ -207,15 +207,18 @@ class DecoderLayer(Block):
         hidden = self.self_attention_residual.leave(inputs, attended)
         weights = None
         if projected_memory is not None:
-            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask, beams)
+            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
         transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
         return self.feed_forward_residual.leave(hidden, transformed), cache, weights
 
-    def _step_memory(self, hidden, projected_memory, memory_mask, beams):
+    def _step_memory(self, hidden, projected_memory, memory_mask):
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
         query = self.cross_attention_residual.enter(hidden)
-        query = ops.reshape(query, (ops.shape(keys)[0], beams, hidden.shape[-1]))
+        batch = ops.shape(keys)[0]
+        sentences = ops.maximum(batch, 1) if keys.shape[0] is None else max(batch, 1)
+        beams = ops.shape(hidden)[0] // sentences
+        query = ops.reshape(query, (batch, beams, hidden.shape[-1]))
         mask = ops.ones((1, 1), "bool") if memory_mask is None else memory_mask
         attended, weights = self.cross_attention.attend_cached(
             query, keys, values, mask[:, None, None, :]

@@ -242,7 +242,7 @@ def test_padding_of_the_source_costs_no_coverage_and_no_steps(padding):
         **SPECIAL,
     )
     # One step is thrown away, to see how wide the attention is.
-    assert steps == 1 + 3
+    assert steps == 1 + 1
     log_prob = -np.log(1 + 5 * np.exp(-6.0))
     expected = log_prob + 0.5 * 3 * np.log(1 / 3)
     np.testing.assert_allclose(arrays(found.scores), [[expected]], atol=1e-5)

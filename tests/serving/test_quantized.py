@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from trained import translator, words
 
-from keras_transformer import Transformer
+from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, load
 from keras_transformer.serving.translator import quantized_copy
 from keras_transformer.text import CharacterTokenizer
@@ -73,7 +73,7 @@ def test_it_takes_a_third_of_the_room_or_less(tmp_path):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = Transformer(500, num_layers=2, d_model=128, num_heads=2, d_ff=512)
     for quantize in (None, "int8"):
-        Translator(model, tokenizer, max_length=4, quantize=quantize).export(
+        Translator(model, tokenizer, search=GreedySearch(), max_length=4, quantize=quantize).export(
             tmp_path / str(quantize)
         )
     assert size_of(tmp_path / "int8") <= size_of(tmp_path / "None") / 3
@@ -91,7 +91,9 @@ def test_a_model_of_mixed_precision_is_quantized_too(policy):
     whole.set_weights(model.get_weights())
     texts = ["abc", "cab", "a"]
     found, expected = (
-        Translator(part, tokenizer, max_length=4, max_batch_tokens=64, quantize="int8")(texts)
+        Translator(
+            part, tokenizer, search=GreedySearch(), max_length=4, jit_compile=False, quantize="int8"
+        )(texts)
         for part in (model, whole)
     )
     assert found == expected
@@ -103,7 +105,7 @@ def test_a_user_may_quantize_a_model_of_mixed_precision_and_search():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.quantize("int8")
-    found = model.generate(np.array([[5, 6, 3]]), max_length=3)
+    found = model.generate(np.array([[5, 6, 3]]), GreedySearch(), max_length=3)
     assert np.isfinite(array(found.scores)).all()
 
 
