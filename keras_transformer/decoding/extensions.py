@@ -37,7 +37,7 @@ def candidates_of(search, totals, size, count):
         own = totals[:, group * size : (group + 1) * size]
         lowered = own - search.diversity_penalty * taken
         _, parents, tokens = top_extensions(lowered, count)
-        flat_own = ops.reshape(own, (ops.shape(own)[0], -1))
+        flat_own = ops.reshape(own, (ops.shape(own)[0], size * own.shape[-1]))
         places = parents * own.shape[-1] + tokens
         log_probs = ops.take_along_axis(flat_own, places, axis=1)
         found.append((log_probs, parents + group * size, tokens))
