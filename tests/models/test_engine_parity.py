@@ -140,7 +140,9 @@ class WordsAlone(decoding_step.DecodingStep):
 def test_ctranslate2_writes_the_same(beams, length_penalty, tmp_path, monkeypatch):
     monkeypatch.setattr(decoding_step, "DecodingStep", WordsAlone)
     monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
-    search = GreedySearch() if beams == 1 else BeamSearch(4, length_penalty)
+    # With a length penalty CTranslate2 stops as soon as it has four hypotheses.
+    early = length_penalty > 0
+    search = BeamSearch(4, length_penalty, early_stopping=early) if beams > 1 else GreedySearch()
     for number, (theirs, source, ids, scores) in enumerate(our_outputs(search)):
         answers = converted(theirs, tmp_path / str(number)).translate_batch(
             [[f"t{token}" for token in row if token != PAD] for row in source],
