@@ -20,7 +20,6 @@ MAX_LINES = 300
 # (level, order within the level): a unit imports only what is strictly lower, and itself.
 LEVELS = {
     "arguments": (0, 0),
-    "xla": (0, 0),
     "masking": (0, 1),
     "glyphs": (0, 2),
     "schedules": (0, 2),
@@ -42,7 +41,6 @@ CORE_MODULES = {"keras", "numpy"}
 WHEN_CALLED = {
     "glyphs": {"matplotlib"},
     "plots": {"matplotlib"},
-    "xla": {"tensorflow"},
 }  # imported inside a function, by those who ask for it
 
 
@@ -113,8 +111,7 @@ def tensorflow_stays_behind_the_fence(path, tree):
     return [
         complain(path, line, f"imports {name} outside {', '.join(sorted(FENCED_UNITS))}")
         for line, name in imports_of(tree)
-        if unit_of(path) not in FENCED_UNITS
-        and name.split(".")[0] in FENCED_MODULES - WHEN_CALLED.get(unit_of(path), set())
+        if unit_of(path) not in FENCED_UNITS and name.split(".")[0] in FENCED_MODULES
     ]
 
 
@@ -126,11 +123,9 @@ def core_needs_only_keras_and_numpy(path, tree):
     complaints = []
     for line, name in imports_of(tree):
         root = name.split(".")[0]
-        when_called = WHEN_CALLED.get(unit_of(path), set())
-        known = CORE_MODULES | FENCED_MODULES | {PACKAGE} | sys.stdlib_module_names
-        if root in known - when_called:
+        if root in CORE_MODULES | FENCED_MODULES | {PACKAGE} | sys.stdlib_module_names:
             continue
-        if root not in when_called:
+        if root not in WHEN_CALLED.get(unit_of(path), set()):
             complaints.append(complain(path, line, f"imports {name}: the core needs keras, numpy"))
         elif (line, name) in loading:
             complaints.append(complain(path, line, f"imports {name} on loading, not when called"))

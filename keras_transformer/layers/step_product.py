@@ -1,16 +1,36 @@
 """The products of one decoding step: a dense layer applied to few rows."""
 
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from keras import ops
 
-from keras_transformer.xla import apart
+BARRIER = ContextVar("BARRIER", default=None)
 
 
-def step_product(dense, inputs):
-    """`dense(inputs)` for one step of a search, faster where there is but one row.
+@contextmanager
+def products_apart(barrier):
+    """Within it, `barrier(tensor)` keeps the products of a step apart from what is around them.
 
     For one row TensorFlow's XLA on a processor puts the product, the kernel's reshape and the
     addition that follows into one loop of a single thread, which reads the weights at half the
-    speed or less.
+    speed or less. Who compiles the search knows the barrier of its compiler.
+    """
+    token = BARRIER.set(barrier)
+    try:
+        yield
+    finally:
+        BARRIER.reset(token)
+
+
+def apart(tensor):
+    """`tensor`, behind the barrier where there is one."""
+    barrier = BARRIER.get()
+    return tensor if barrier is None else barrier(tensor)
+
+
+def step_product(dense, inputs):
+    """`dense(inputs)` for one step of a search, its product apart; see `products_apart`.
 
     Args:
         dense: a built `Dense`, or an `EinsumDense` whose kernel has the inputs' last axes first.

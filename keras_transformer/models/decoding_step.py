@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.layers.step_product import apart
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.xla import apart
 
 # Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
 EXTRA_LENGTH = 50

@@ -1,7 +1,9 @@
 """The translator as TensorFlow functions: strings in, compiled search, strings out."""
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
+from keras_transformer.layers.step_product import products_apart
 from keras_transformer.serving.batching import largest_batches, map_chunks, powers_of_two
 
 SMALLEST_LENGTH = 16
@@ -127,11 +129,17 @@ class TranslationGraph(tf.Module):
         return tf.reshape(texts, [rows, self.num_hypotheses]), scores
 
     def _search_ids(self, source_ids):
-        result = self.model.generate(source_ids, self.search, self.max_length)
+        with products_apart(barrier if self.jit_compile else None):
+            result = self.model.generate(source_ids, self.search, self.max_length)
         return result.ids, result.scores
 
     def _score_ids(self, source_ids, target_ids):
         return self.model.score(source_ids, target_ids).log_prob
+
+
+def barrier(tensor):
+    """`tensor`, which XLA computes apart from what it is made of and from what reads it."""
+    return optimization_barrier(tensor)[0]
 
 
 def count_tokens(ids, pad_id):

@@ -146,6 +146,16 @@ def test_a_bad_size_raises_and_names_it(argument, value):
         Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})
 
 
+@pytest.mark.parametrize("jit_compile", [True, False])
+def test_products_of_a_step_are_kept_apart_where_xla_compiles(jit_compile):
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = small_model(vocab_size=tokenizer.vocab_size)
+    own = Translator(model, tokenizer, max_length=3, jit_compile=jit_compile)
+    graph = own.graph.search_ids.get_concrete_function().graph.as_graph_def()
+    names = {node.op for function in graph.library.function for node in function.node_def}
+    assert ("XlaOptimizationBarrier" in names) == jit_compile
+
+
 def test_without_xla_nothing_is_compiled():
     tokenizer = CharacterTokenizer.train(["abc"])
     model = small_model(vocab_size=tokenizer.vocab_size)
