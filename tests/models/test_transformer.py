@@ -191,7 +191,7 @@ def compiled_model(**arguments):
     keras.utils.set_random_seed(1)
     model = Transformer(**{"vocab_size": VOCAB, **SIZES, **arguments})
     model.compile(
-        optimizer=keras.optimizers.Adam(WarmupSchedule(15, warmup_steps=20), beta_2=0.98),
+        optimizer=keras.optimizers.Adam(WarmupSchedule(15, warmup_steps=80), beta_2=0.98),
         loss=MaskedCrossentropy(label_smoothing=0.1),
         metrics=[MaskedAccuracy(), Perplexity()],
     )
