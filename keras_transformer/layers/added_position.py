@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.waves import LARGEST_POSITION, position_range
 from keras_transformer.masking import integer_ids
 
@@ -25,7 +26,7 @@ class AddedPosition(keras.layers.Layer):
     def build(self, input_shape):
         """Builds the dropout."""
         self.d_model = input_shape[-1]
-        self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy)
         self.dropout_layer.build(input_shape)
         self.built = True
 

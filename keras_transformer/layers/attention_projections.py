@@ -14,6 +14,7 @@ from keras_transformer.layers.attention_arguments import (
 )
 from keras_transformer.layers.attention_axes import AttentionAxes
 from keras_transformer.layers.attention_position import checked_position, position_config
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.implicit_masks import AttachMask, ReadMask
 from keras_transformer.layers.keras_attention import (
     config_from_keras,
@@ -128,9 +129,7 @@ class AttentionProjections(keras.layers.Layer):
         self.value_dense.build(value_shape)
         self.output_dense = self._output_dense(query_shape)
         self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
-        self.dropout_layer = keras.layers.Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy
-        )
+        self.dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
         self.dropout_layer.build((query_shape[0], self.num_heads, query_shape[1], value_shape[1]))
         self.read_mask = ReadMask(dtype=self.dtype_policy, name="read_mask")
         self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")

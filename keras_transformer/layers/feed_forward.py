@@ -3,6 +3,7 @@
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.step_product import step_product
 
 # The activation of the gate in each gated network.
@@ -63,7 +64,7 @@ class FeedForward(keras.layers.Layer):
             activation = None
         self.inner = keras.layers.Dense(self.d_ff, activation=activation, dtype=dtype, name="inner")
         self.outer = keras.layers.Dense(input_shape[-1], dtype=dtype, name="outer")
-        self.dropout_layer = keras.layers.Dropout(self.dropout, dtype=dtype)
+        self.dropout_layer = Dropout(self.dropout, dtype=dtype)
         self.inner.build(input_shape)
         self.dropout_layer.build(inner_shape)
         self.outer.build(inner_shape)

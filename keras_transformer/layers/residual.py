@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.layers.dropout import Dropout
+
 NORM_EPSILON = 1e-6
 
 
@@ -26,7 +28,7 @@ class Residual(keras.layers.Layer):
         super().__init__(**kwargs)
         self.norm_first = norm_first
         self.norm = normalization(rms_norm, dtype=self.dtype_policy, name="norm")
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape):
         """Builds the normalisation."""

@@ -7,6 +7,7 @@ from keras_transformer.layers import Decoder, Encoder, PositionalEncoding, Token
 from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_position import position_config
 from keras_transformer.layers.block_position import checked_block_position
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import search_targets
@@ -137,7 +138,7 @@ class Transformer(keras.Model):
             )
         # Layers of their own, so that source and target draw their dropout from two streams.
         self.source_dropout, self.target_dropout = (
-            keras.layers.Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")
+            Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")
             for side in ("source", "target")
         )
         self.source_positions = self.target_positions = None

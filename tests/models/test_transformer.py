@@ -20,6 +20,7 @@ from keras_transformer import (
     Transformer,
     WarmupSchedule,
 )
+from keras_transformer.layers import Dropout
 from tests.backends import (
     BACKEND,
     POLICIES,
@@ -226,14 +227,14 @@ def test_fit_learns_two_sentences_by_heart_and_generates_them():
 def dropouts(monkeypatch):
     """Records the `training` flag of every dropout inside, by the path of its layer."""
     seen = []
-    call = keras.layers.Dropout.call
+    call = Dropout.call
 
     def recorded(self, inputs, training=False):
         if self.rate:
             seen.append((self, bool(training)))
         return call(self, inputs, training=training)
 
-    monkeypatch.setattr(keras.layers.Dropout, "call", recorded)
+    monkeypatch.setattr(Dropout, "call", recorded)
     return seen
 
 
