@@ -1,11 +1,12 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
-from keras_transformer import decoding, layers, masking, models
+from keras_transformer import callbacks, decoding, layers, masking, models
 from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch, Sampling
 from keras_transformer.layers import (
     ALiBi,
     Decoder,
     DecoderLayer,
+    Dropout,
     Encoder,
     EncoderLayer,
     FeedForward,
@@ -17,9 +18,9 @@ from keras_transformer.layers import (
     TokenEmbedding,
 )
 from keras_transformer.losses import MaskedCrossentropy
-from keras_transformer.metrics import MaskedAccuracy, Perplexity
+from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
 from keras_transformer.models import ScoreResult, Transformer
-from keras_transformer.schedules import WarmupSchedule
+from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
 
 __all__ = [
     "ALiBi",
@@ -27,6 +28,7 @@ __all__ = [
     "DecodeResult",
     "Decoder",
     "DecoderLayer",
+    "Dropout",
     "Encoder",
     "EncoderLayer",
     "FeedForward",
@@ -35,15 +37,19 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "MultiHeadAttention",
+    "PaddingRatio",
     "Perplexity",
     "PositionalEncoding",
     "RelativePositionBias",
     "RotaryPositionalEncoding",
     "Sampling",
     "ScoreResult",
+    "TokenCount",
     "TokenEmbedding",
     "Transformer",
+    "UpdateSchedule",
     "WarmupSchedule",
+    "callbacks",
     "decoding",
     "layers",
     "masking",

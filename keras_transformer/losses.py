@@ -39,6 +39,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         label_smoothing: share of the target spread over the vocabulary, in [0, 1).
         pad_id: the label that does not count.
         name: name of the loss.
+        reduction: `"mean"`, or `"sum"` for sample weights that already hold the division, as
+            those of `translation_dataset(batches_per_update=...)` do.
 
     Shapes:
         y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
@@ -62,9 +64,11 @@ class MaskedCrossentropy(keras.losses.Loss):
     1.3863
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy"):
+    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy", reduction="mean"):
         # float32 whatever the policy: Keras casts labels too, and bfloat16 takes 257 for 256.
-        super().__init__(name=name, reduction="mean_with_sample_weight", dtype="float32")
+        self.token_reduction = arguments.one_of("reduction", reduction, ("mean", "sum"))
+        kind = "sum" if reduction == "sum" else "mean_with_sample_weight"
+        super().__init__(name=name, reduction=kind, dtype="float32")
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
@@ -95,6 +99,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
             "name": self.name,
+            "reduction": self.token_reduction,
         }
 
 

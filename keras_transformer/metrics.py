@@ -1,13 +1,13 @@
-"""Metrics over real target tokens: accuracy, and perplexity as an exact token average."""
+"""Metrics over real target tokens: accuracy, perplexity as an exact token average, counts."""
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.losses import token_crossentropy, token_weights
-from keras_transformer.masking import zero_masked
+from keras_transformer.masking import padding_mask, zero_masked
 
-__all__ = ["MaskedAccuracy", "Perplexity"]
+__all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
 
 
 class _TokenMean(keras.metrics.Mean):
@@ -112,3 +112,89 @@ class Perplexity(_TokenMean):
     def result(self):
         """Returns the perplexity of the tokens seen so far."""
         return ops.exp(super().result())
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TokenCount(keras.metrics.Sum):
+    """Counts real target tokens: what `TrainingLog` makes tokens a second of.
+
+    `tokens = sum(label != pad_id)`
+
+    Args:
+        pad_id: the label that does not count.
+        name: name of the metric.
+        dtype: dtype of the running sum.
+
+    Shapes:
+        y_true: (batch, length) integer labels. y_pred: anything.
+
+    Returns:
+        A float32 scalar, over all batches since the last reset.
+
+    Raises:
+        ValueError: when `pad_id` is not an id.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = TokenCount()
+    >>> metric.update_state(np.array([[1, 2, 0]]), None)
+    >>> float(metric.result())
+    2.0
+    """
+
+    def __init__(self, pad_id=0, name="tokens", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch of labels; weights do not count."""
+        mask = padding_mask(ops.cast(y_true, "int32"), self.pad_id)
+        super().update_state(ops.cast(mask, "float32"))
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class PaddingRatio(keras.metrics.Mean):
+    """Measures which share of the target positions is padding.
+
+    `padding_ratio = sum(label == pad_id) / positions`
+
+    Args:
+        pad_id: the label of padding.
+        name: name of the metric.
+        dtype: dtype of the running sums.
+
+    Shapes:
+        y_true: (batch, length) integer labels. y_pred: anything.
+
+    Returns:
+        A float32 scalar, over all batches since the last reset.
+
+    Raises:
+        ValueError: when `pad_id` is not an id.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = PaddingRatio()
+    >>> metric.update_state(np.array([[1, 2, 3, 0]]), None)
+    >>> float(metric.result())
+    0.25
+    """
+
+    def __init__(self, pad_id=0, name="padding_ratio", dtype=None):
+        super().__init__(name=name, dtype=dtype)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds a batch of labels; weights do not count."""
+        is_padding = ops.logical_not(padding_mask(ops.cast(y_true, "int32"), self.pad_id))
+        super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}

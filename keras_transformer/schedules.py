@@ -1,11 +1,11 @@
-"""The paper's learning-rate schedule: linear warm-up, then inverse square root decay."""
+"""The paper's learning-rate schedule, and any schedule counted in updates of several batches."""
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
 
-__all__ = ["WarmupSchedule"]
+__all__ = ["UpdateSchedule", "WarmupSchedule"]
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -53,3 +53,55 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self):
         """Returns the constructor's arguments."""
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Counts updates where an optimizer with gradient accumulation counts batches.
+
+    `rate(batch) = schedule(batch // batches_per_update)`
+
+    Keras gives a schedule the number of batches, also when `gradient_accumulation_steps` of them
+    make one update: warm-up and decay would pass that many times faster.
+
+    Args:
+        schedule: a learning-rate schedule in updates.
+        batches_per_update: the optimizer's `gradient_accumulation_steps`.
+
+    Returns:
+        Called with the number of batches done, the learning rate of the next update.
+
+    Raises:
+        ValueError: for a bad argument.
+
+    Example:
+
+    >>> schedule = UpdateSchedule(WarmupSchedule(512), batches_per_update=8)
+    >>> float(schedule(8 * 100)) == float(WarmupSchedule(512)(100))
+    True
+    """
+
+    def __init__(self, schedule, batches_per_update):
+        super().__init__()
+        if isinstance(schedule, dict):
+            schedule = keras.saving.deserialize_keras_object(schedule)
+        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            raise ValueError(
+                "`schedule` must be a `keras.optimizers.schedules.LearningRateSchedule`. "
+                f"Received: schedule={schedule!r}"
+            )
+        self.schedule = schedule
+        self.batches_per_update = arguments.positive_integer(
+            "batches_per_update", batches_per_update
+        )
+
+    def __call__(self, step):
+        """Returns the learning rate of the update that batch number `step` belongs to."""
+        return self.schedule(ops.floor_divide(step, self.batches_per_update))
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {
+            "schedule": keras.saving.serialize_keras_object(self.schedule),
+            "batches_per_update": self.batches_per_update,
+        }

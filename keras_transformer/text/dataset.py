@@ -25,6 +25,8 @@ def translation_dataset(
     max_length=256,
     max_shapes=6,
     first_epoch=0,
+    batches_per_epoch=None,
+    batches_per_update=1,
     prefetch=2,
     verbose=True,
 ):
@@ -33,7 +35,7 @@ def translation_dataset(
     Source rows are tokens then eos, target inputs bos then tokens, target outputs tokens then eos,
     all int32, padded with `pad_id`. Pairs are tokenized once, here, and grouped by length into at
     most `max_shapes` shapes of batch, chosen to waste the least padding, so that XLA compiles at
-    most that often. Each pair comes exactly once an epoch; the last batch of a shape is filled
+    most that often. Each pair comes exactly once a pass; the last batch of a shape is filled
     with rows of padding, which masks leave without effect.
 
     Each iteration over the dataset is an epoch: the first is number `first_epoch`, and the order
@@ -53,6 +55,14 @@ def translation_dataset(
         max_length: pairs with a side of more tokens, eos included, are left out and counted.
         max_shapes: the largest number of shapes of batch.
         first_epoch: number of the first epoch.
+        batches_per_epoch: batches of an epoch of `fit`; None for all pairs once. With a number, an
+            epoch goes on in the data where the one before stopped, pass after pass: for large
+            corpora, to validate and save more often.
+        batches_per_update: batches that `gradient_accumulation_steps` of the optimizer make one
+            update of. Above 1, each batch comes with a third element, weights of its tokens with
+            which `MaskedCrossentropy(reduction="sum")` has as its mean over the update's batches
+            the mean over the update's tokens, however they are spread. The last update of
+            an epoch is filled with batches of padding.
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
@@ -77,7 +87,17 @@ def translation_dataset(
     ([[2, 5, 4, 0], [2, 6, 0, 0]], [[5, 4, 3, 0], [6, 3, 0, 0]])
     """
     arguments.boolean("shuffle", shuffle)
-    _check_numbers(tokens_per_batch, max_length, max_shapes, seed, first_epoch, prefetch)
+    _check_numbers(
+        positive=dict(
+            tokens_per_batch=tokens_per_batch,
+            max_length=max_length,
+            max_shapes=max_shapes,
+            batches_per_update=batches_per_update,
+            **({} if batches_per_epoch is None else {"batches_per_epoch": batches_per_epoch}),
+        ),
+        others=dict(first_epoch=first_epoch, prefetch=prefetch),
+        seed=seed,
+    )
     target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
     _check_special_ids(source_tokenizer, target_tokenizer)
     source_texts, target_texts = _equally_many(source_texts, target_texts)
@@ -90,16 +110,39 @@ def translation_dataset(
     if shuffle and seed is None:
         seed = np.random.SeedSequence().entropy
     epochs = itertools.count(first_epoch)
+    report = _report(
+        len(source_texts), num_too_long, num_empty, lengths, kept, buckets, batches_per_update
+    )
+    batches_per_epoch = batches_per_epoch or report.num_batches
+    if batches_per_epoch % batches_per_update:
+        raise ValueError(
+            "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
+            f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
+        )
 
     def epoch():
-        random = np.random.default_rng([seed, next(epochs)]) if shuffle else None
-        for bucket, members in _epoch_order(buckets, random):
-            yield _batch(sources, targets, bucket, members, target_tokenizer)
+        start = next(epochs) * batches_per_epoch
+        number = None
+        for position in range(start, start + batches_per_epoch):
+            if position // report.num_batches != number:
+                number = position // report.num_batches
+                random = np.random.default_rng([seed, number]) if shuffle else None
+                order = _epoch_order(buckets, random, batches_per_update)
+            index = position % report.num_batches
+            batch = _batch(sources, targets, *order[index], target_tokenizer)
+            if batches_per_update == 1:
+                yield batch
+            else:
+                first = index - index % batches_per_update
+                update = order[first : first + batches_per_update]
+                yield *batch, _update_weights(batch[1], update, targets, target_tokenizer.pad_id)
 
     ids = tf.TensorSpec([None, None], tf.int32)
-    dataset = tf.data.Dataset.from_generator(epoch, output_signature=((ids, ids), ids))
-    report = _report(len(source_texts), num_too_long, num_empty, lengths, kept, buckets)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(report.num_batches))
+    signature = ((ids, ids), ids)
+    if batches_per_update > 1:
+        signature += (tf.TensorSpec([None, None], tf.float32),)
+    dataset = tf.data.Dataset.from_generator(epoch, output_signature=signature)
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches_per_epoch))
     if prefetch:
         dataset = dataset.prefetch(prefetch)
     dataset.report = report
@@ -108,12 +151,11 @@ def translation_dataset(
     return dataset
 
 
-def _check_numbers(tokens_per_batch, max_length, max_shapes, seed, first_epoch, prefetch):
-    arguments.positive_integer("tokens_per_batch", tokens_per_batch)
-    arguments.positive_integer("max_length", max_length)
-    arguments.positive_integer("max_shapes", max_shapes)
-    arguments.non_negative_integer("first_epoch", first_epoch)
-    arguments.non_negative_integer("prefetch", prefetch)
+def _check_numbers(positive, others, seed):
+    for name, value in positive.items():
+        arguments.positive_integer(name, value)
+    for name, value in others.items():
+        arguments.non_negative_integer(name, value)
     if seed is not None:
         arguments.non_negative_integer("seed", seed)
 
@@ -167,16 +209,23 @@ def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes)
     return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
 
 
-def _epoch_order(buckets, random):
+def _epoch_order(buckets, random, batches_per_update):
     """Returns the batches of one epoch as (bucket, members), shuffled unless `random` is None."""
     order = []
     for bucket in buckets:
         members = bucket.members if random is None else random.permutation(bucket.members)
         for start in range(0, len(members), bucket.rows):
             order.append((bucket, members[start : start + bucket.rows]))
-    if random is None:
-        return order
-    return [order[index] for index in random.permutation(len(order))]
+    if random is not None:
+        order = [order[index] for index in random.permutation(len(order))]
+    missing = -len(order) % batches_per_update
+    return order + [(buckets[0], buckets[0].members[:0])] * missing
+
+
+def _update_weights(labels, update, targets, pad_id):
+    """Weights whose sums over the batches of an update have as their mean the mean over tokens."""
+    num_tokens = sum(int((targets.lengths[members] + 1).sum()) for _, members in update)
+    return np.where(labels != pad_id, np.float32(len(update) / num_tokens), np.float32(0))
 
 
 def _batch(sources, targets, bucket, members, special):
@@ -189,8 +238,9 @@ def _batch(sources, targets, bucket, members, special):
     return (source_ids, target_in_ids), target_out_ids
 
 
-def _report(num_pairs, num_too_long, num_empty, lengths, kept, buckets):
+def _report(num_pairs, num_too_long, num_empty, lengths, kept, buckets, batches_per_update):
     num_tokens = tuple(int(side[kept].sum()) for side in lengths)
+    num_batches = sum(bucket.num_batches for bucket in buckets)
     positions = sum(
         bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
         for bucket in buckets
@@ -200,7 +250,7 @@ def _report(num_pairs, num_too_long, num_empty, lengths, kept, buckets):
         num_kept=len(kept),
         num_too_long=num_too_long,
         num_empty=num_empty,
-        num_batches=sum(bucket.num_batches for bucket in buckets),
+        num_batches=-(-num_batches // batches_per_update) * batches_per_update,
         shapes=tuple(bucket.shape for bucket in buckets),
         num_tokens=num_tokens,
         padding_ratio=1 - sum(num_tokens) / positions,

@@ -1,0 +1,62 @@
+"""Variables in one file, written whole or not at all."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+
+def write_arrays(path, variables, **facts):
+    """Writes the variables' values, with facts that JSON can hold, in place of an older file."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}")
+    facts["dtypes"] = [keras.backend.standardize_dtype(v.dtype) for v in variables]
+    values = [as_numpy(variable) for variable in variables]
+    with open(scratch, "wb") as file:
+        np.savez(file, facts=json.dumps(facts), **{f"v{i}": v for i, v in enumerate(values)})
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, path)
+
+
+def read_facts(path):
+    """The facts of a file, or None when there is none."""
+    try:
+        with np.load(path) as file:
+            return json.loads(str(file["facts"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} must be a file of arrays of this package.") from error
+
+
+def read_arrays(path, variables):
+    """Returns the values for `variables`, after a check that they fit."""
+    with np.load(path) as file:
+        values = [file[f"v{i}"] for i in range(len(file.files) - 1)]
+    shapes, expected = [list(v.shape) for v in values], [list(v.shape) for v in variables]
+    if shapes != expected:
+        raise ValueError(
+            f"{path} must hold the variables of this model and optimizer: {len(expected)} arrays "
+            f"in the same order and shapes. Received: {len(shapes)} arrays, the first that differs "
+            f"is number {first_difference(shapes, expected)}"
+        )
+    return values
+
+
+def as_numpy(variable):
+    """The value as an array that NumPy can store: bfloat16 as float32, which holds it exactly."""
+    value = variable.value if hasattr(variable, "value") else variable
+    if keras.backend.standardize_dtype(variable.dtype) == "bfloat16":
+        value = keras.ops.cast(value, "float32")
+    return keras.ops.convert_to_numpy(value)
+
+
+def first_difference(first, second):
+    """The index where two lists begin to differ."""
+    same = [a == b for a, b in zip(first, second, strict=False)]
+    return same.index(False) if False in same else len(same)

@@ -1,0 +1,105 @@
+"""Averaging of the last checkpoints."""
+
+import contextlib
+import re
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer import arguments
+from keras_transformer.callbacks.array_file import as_numpy, read_arrays, write_arrays
+
+
+class AverageCheckpoints(keras.callbacks.Callback):
+    """Keeps the weights of the last epochs, and gives the model their mean.
+
+    `weight = mean of the weight after each of the last epochs`
+
+    The mean of checkpoints along one training path lies nearer to the bottom of the valley that
+    the steps jump about in. The paper averages its last 5 (base) or 20 (big) checkpoints.
+
+    When the training ends the model has the mean. Before that, `with average.averaged():` lends it
+    the mean, for a measurement. The files stay for a training that goes on.
+
+    Args:
+        directory: where the epochs' weights are kept, one file each, the last ones alone.
+        last: how many epochs to average, fewer while there are fewer.
+        at_end: whether the model has the mean when `fit` is over.
+
+    Raises:
+        ValueError: for a bad argument, and when the files are of another model.
+
+    Reference: Vaswani et al. 2017, section 6.1.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> average = AverageCheckpoints(tempfile.mkdtemp(), last=5)
+    >>> data = np.ones((8, 1))
+    >>> history = model.fit(data, data, epochs=7, verbose=0, callbacks=[average])
+    >>> [file.name for file in average.files()]  # doctest: +ELLIPSIS
+    ['weights-0003.npz', ..., 'weights-0007.npz']
+    """
+
+    def __init__(self, directory, last=10, at_end=True):
+        super().__init__()
+        self.directory = Path(directory)
+        self.last = arguments.positive_integer("last", last)
+        self.at_end = arguments.boolean("at_end", at_end)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Keeps the weights of this epoch, and those of the `last - 1` before."""
+        kept = {self._number(file): file for file in self.files()}
+        path = self.directory / f"weights-{epoch + 1:04d}.npz"
+        write_arrays(path, self.model.weights)
+        for number, file in kept.items():
+            # Those of later epochs are of a training that went on from before them.
+            if not epoch + 1 - self.last < number <= epoch + 1:
+                file.unlink()
+
+    def on_train_end(self, logs=None):
+        """Gives the model the mean."""
+        if self.at_end and self.files():
+            assign(self.model.weights, self.mean())
+
+    def files(self):
+        """The files of the epochs that are kept, in order."""
+        found = [file for file in self.directory.glob("weights-*.npz") if self._number(file)]
+        return sorted(found, key=self._number)
+
+    def mean(self):
+        """The means of the weights over the files, float64 arrays in the order of the weights."""
+        weights, files = self.model.weights, self.files()
+        if not files:
+            raise ValueError(f"{self.directory} must hold the weights of an epoch: there are none.")
+        total = [np.zeros(tuple(weight.shape)) for weight in weights]
+        for file in files:
+            total = [t + v for t, v in zip(total, read_arrays(file, weights), strict=True)]
+        return [t / len(files) for t in total]
+
+    @contextlib.contextmanager
+    def averaged(self):
+        """Within it the model has the mean of what is kept so far; then its own weights again."""
+        weights = self.model.weights
+        own = [as_numpy(weight) for weight in weights]
+        try:
+            if self.files():
+                assign(weights, self.mean())
+            yield
+        finally:
+            assign(weights, own)
+
+    @staticmethod
+    def _number(file):
+        match = re.fullmatch(r"weights-(\d+)\.npz", file.name)
+        return int(match.group(1)) if match else 0
+
+
+def assign(weights, values):
+    """Sets weights, in their own types."""
+    for weight, value in zip(weights, values, strict=True):
+        weight.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), weight.dtype))

@@ -1,0 +1,85 @@
+"""A training that goes on, to the bit, where it was killed."""
+
+from pathlib import Path
+
+import keras
+
+from keras_transformer.callbacks.array_file import read_arrays, read_facts, write_arrays
+
+
+class ExactResume(keras.callbacks.Callback):
+    """Saves the whole state of a training after each epoch, and goes on from it.
+
+    State is the weights, the optimizer with its step and with it the schedule, and the seeds of
+    every dropout, which a `.keras` file does not hold. When the batches of an epoch follow from
+    its number alone, as those of `translation_dataset` do, a training that was killed at any
+    moment and run again ends with the same weights as one that was not, bit by bit on a processor.
+    An epoch may be any number of batches: `translation_dataset(batches_per_epoch=...)`.
+
+    The callback is made before the data, which must start where it says:
+
+        resume = ExactResume("run/state")
+        data = translation_dataset(..., seed=1, first_epoch=resume.epoch)
+        model.fit(data, epochs=40, initial_epoch=resume.epoch, callbacks=[resume])
+
+    Put it last among the callbacks, so that an epoch counts as done when the others have ended it.
+
+    Args:
+        directory: where the state is kept: one file, replaced as a whole.
+
+    Raises:
+        ValueError: when the file is of another model or optimizer, when the model is not built,
+            and when `fit` begins at another epoch than the state.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> resume = ExactResume(tempfile.mkdtemp())
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> data = np.ones((8, 1))
+    >>> history = model.fit(data, data, epochs=3, verbose=0, callbacks=[resume])
+    >>> ExactResume(resume.path.parent).epoch
+    3
+    """
+
+    def __init__(self, directory):
+        super().__init__()
+        self.path = Path(directory) / "state.npz"
+        facts = read_facts(self.path)
+        self.epoch = 0 if facts is None else facts["epoch"]
+        self._found = facts is not None
+
+    def on_train_begin(self, logs=None):
+        """Restores the state, if there is one."""
+        if not self.model.built:
+            raise ValueError("The model must be built before `fit`. Call `model.build()`.")
+        optimizer = self.model.optimizer
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        if self._found:
+            variables = self._variables()
+            for variable, value in zip(variables, read_arrays(self.path, variables), strict=True):
+                variable.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), variable.dtype))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Checks that `fit` goes on where the state ends."""
+        if self._found and epoch != self.epoch:
+            raise ValueError(
+                f"`fit` must begin where the state in {self.path} ends: pass "
+                f"initial_epoch={self.epoch}. Received: initial_epoch={epoch}"
+            )
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves the state."""
+        self.epoch, self._found = epoch + 1, True
+        write_arrays(self.path, self._variables(), epoch=self.epoch)
+
+    def _variables(self):
+        """All variables that outlast an epoch: weights, seeds, and those of the optimizer."""
+        model = self.model  # on JAX asking for it brings the variables up to date
+        inner = getattr(model.optimizer, "inner_optimizer", None)
+        optimizers = [model.optimizer] if inner is None else [model.optimizer, inner]
+        found = [*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)]
+        return list({id(variable): variable for variable in found}.values())

@@ -1,0 +1,126 @@
+"""How fast a training goes and how large its steps are, for every log."""
+
+import time
+
+import keras
+import numpy as np
+
+from keras_transformer import arguments
+from keras_transformer.callbacks.array_file import as_numpy
+
+
+class TrainingLog(keras.callbacks.Callback):
+    """Prints, every few batches, what Keras does not, and adds it to the logs of each epoch.
+
+    | name | |
+    |---|---|
+    | `tokens_per_second` | real target tokens; needs the metric `TokenCount` |
+    | `learning_rate` | of the last update |
+    | `gradient_norm` | Euclidean norm of all gradients of one update, after clipping |
+    | `padding_ratio` | the metric `PaddingRatio`, printed if there |
+
+    `History`, `CSVLogger` and `TensorBoard` have these figures of an epoch when they come after
+    this callback. The norm is found from Adam's first moments before and after an update,
+    `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
+    optimizers without `beta_1` it is left out. With accumulation it is that of the last batch
+    of the window if that batch made an update, and 0 if it did not.
+
+    Args:
+        every: batches from one line to the next.
+        verbose: whether to print lines; the epoch's logs have the figures anyway.
+
+    Raises:
+        ValueError: for a bad argument.
+
+    Example:
+
+    >>> log = TrainingLog(every=100)
+    >>> log.every
+    100
+    """
+
+    def __init__(self, every=100, verbose=True):
+        super().__init__()
+        self.every = arguments.positive_integer("every", every)
+        self.verbose = arguments.boolean("verbose", verbose)
+
+    def on_train_begin(self, logs=None):
+        """Builds the optimizer, whose moments are read before the first update."""
+        if self.model.built and not self.model.optimizer.built:
+            self.model.optimizer.build(self.model.trainable_variables)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the clocks."""
+        self._epoch = epoch
+        self._batches, self._norm, self._moments = 0, None, None
+        self._epoch_began = self._window_began = time.perf_counter()
+        self._window_tokens = 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Notes the moments before the batch that will be told of."""
+        if self._batches % self.every == self.every - 1 or self._batches == 0:
+            self._moments = self._first_moments()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Prints a line when it is time."""
+        if self._moments is not None:
+            self._norm = self._gradient_norm(self._moments)
+            self._moments = None
+        self._batches += 1
+        if self._batches % self.every or not self.verbose:
+            return
+        now, logs = time.perf_counter(), logs or {}
+        figures = {"loss": float(logs["loss"])} if "loss" in logs else {}
+        if "tokens" in logs:
+            tokens = float(logs["tokens"])
+            rate = (tokens - self._window_tokens) / (now - self._window_began)
+            self._window_tokens = tokens
+            figures["tokens_per_second"] = rate
+        figures |= self._step_figures()
+        if "padding_ratio" in logs:
+            figures["padding_ratio"] = float(logs["padding_ratio"])
+        self._window_began = now
+        listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"  epoch {self._epoch + 1}, batch {self._batches:,}: {listed}", flush=True)
+
+    def on_test_begin(self, logs=None):
+        """Validation does not count as time of training."""
+        self._trained = time.perf_counter() - self._epoch_began
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Adds the figures of the epoch to its logs."""
+        if logs is None:
+            return
+        seconds = getattr(self, "_trained", None) or time.perf_counter() - self._epoch_began
+        self._trained = None
+        if "tokens" in logs:
+            logs["tokens_per_second"] = float(logs["tokens"]) / seconds
+        logs.update(self._step_figures())
+
+    def _step_figures(self):
+        rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
+        figures = {"learning_rate": float(rate)}
+        if self._norm is not None:
+            figures["gradient_norm"] = self._norm
+        return figures
+
+    def _adam(self):
+        optimizer = self.model.optimizer
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+    def _first_moments(self):
+        optimizer = self._adam()
+        if not hasattr(optimizer, "beta_1") or not optimizer.built:
+            return None
+        return [as_numpy(v) for v in optimizer.variables if v.name.endswith("_momentum")]
+
+    def _gradient_norm(self, before):
+        beta = self._adam().beta_1
+        after = self._first_moments()
+        if all(np.array_equal(new, old) for new, old in zip(after, before, strict=True)):
+            return 0.0
+        squares = [
+            np.sum(((new - beta * old) / (1 - beta)) ** 2, dtype="float64")
+            for new, old in zip(after, before, strict=True)
+        ]
+        return float(np.sqrt(np.sum(squares)))

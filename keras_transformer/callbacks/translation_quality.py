@@ -1,0 +1,174 @@
+"""Quality of translations during `fit`, and the best model by it."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import keras
+
+from keras_transformer import arguments
+
+METRICS = ("bleu", "chrf", "exact_match", "word_error_rate")
+
+
+class TranslationQuality(keras.callbacks.Callback):
+    """Translates validation texts every few epochs, measures, and keeps the best model.
+
+    | metric | |
+    |---|---|
+    | `"bleu"`, `"chrf"` | sacreBLEU's, printed with their signatures |
+    | `"exact_match"` | percentage of translations equal to their references |
+    | `"word_error_rate"` | 100 - exact match: for tasks of one word a text |
+
+    Figures go into the logs of the epoch as `val_bleu` and so on, so `History`, `CSVLogger` and
+    `TensorBoard` have them when they come after this callback.
+
+    Args:
+        translate: function from a list of str to as many str, a `Translator` of the model.
+        sources: texts to translate.
+        references: the right translations.
+        metrics: names from the table; the first chooses the best model.
+        every: epochs from one measurement to the next.
+        filepath: `.keras` file for the best model; None keeps none. Beside it, in
+            `FILE.json`, its epoch and figures, with which a resumed training goes on.
+        average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
+            measured and kept.
+        lowercase: whether case counts for nothing in BLEU.
+        tokenize: sacreBLEU's tokenizer for BLEU.
+        verbose: whether to print a line for each measurement.
+
+    Raises:
+        ValueError: for a bad argument.
+        ImportError: when sacrebleu is asked for and not installed.
+
+    Reference: Post 2018, "A Call for Clarity in Reporting BLEU Scores".
+
+    Example:
+
+    >>> quality = TranslationQuality(str.upper, ["a", "b"], ["A", "C"], metrics=["exact_match"])
+    >>> quality.measure()
+    {'exact_match': 50.0}
+    """
+
+    def __init__(
+        self,
+        translate,
+        sources,
+        references,
+        metrics=("bleu", "chrf"),
+        every=1,
+        filepath=None,
+        average=None,
+        lowercase=False,
+        tokenize="13a",
+        verbose=True,
+    ):
+        super().__init__()
+        self.translate = translate
+        self.sources, self.references = list(sources), list(references)
+        if len(self.sources) != len(self.references) or not self.sources:
+            raise ValueError(
+                "`sources` and `references` must be equally many, at least one. Received: "
+                f"{len(self.sources)} sources and {len(self.references)} references"
+            )
+        self.metrics = [arguments.one_of("metrics", name, METRICS) for name in metrics]
+        if not self.metrics:
+            raise ValueError("`metrics` must name at least one metric. Received: none")
+        self.every = arguments.positive_integer("every", every)
+        self.filepath = None if filepath is None else Path(filepath)
+        self.average = average
+        self.verbose = verbose
+        self.scorers = make_scorers(self.metrics, lowercase, tokenize)
+        self.best = read_best(self.filepath)
+        self._announced = False
+
+    def measure(self):
+        """Translates the texts; returns the figures as a dict, in percent."""
+        translations = list(self.translate(self.sources))
+        return {
+            name: scorer.corpus_score(translations, [self.references]).score
+            for name, scorer in self.scorers.items()
+        }
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Measures when it is time, and keeps the model when it is the best so far."""
+        if (epoch + 1) % self.every:
+            return
+        averaged = contextlib.nullcontext() if self.average is None else self.average.averaged()
+        with averaged:
+            figures = self.measure()
+            is_best = self.best is None or self._key(figures) > self._key(self.best)
+            if is_best:
+                self.best = {"epoch": epoch + 1, **figures}
+                self._keep()
+        if logs is not None:
+            logs.update({f"val_{name}": figure for name, figure in figures.items()})
+        if self.verbose:
+            self._print(epoch, figures, is_best)
+
+    def _key(self, figures):
+        """The larger the better."""
+        value = figures[self.metrics[0]]
+        return -value if self.metrics[0] == "word_error_rate" else value
+
+    def _keep(self):
+        if self.filepath is None:
+            return
+        self.filepath.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self.filepath.with_name(f".{self.filepath.name}")
+        self.model.save(scratch)
+        os.replace(scratch, self.filepath)
+        sidecar(self.filepath).write_text(json.dumps(self.best), encoding="utf-8")
+
+    def _print(self, epoch, figures, is_best):
+        if not self._announced:
+            for name, scorer in self.scorers.items():
+                print(f"  {name}: {scorer.get_signature()}, {len(self.sources):,} texts")
+            self._announced = True
+        listed = ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items())
+        print(f"  epoch {epoch + 1}: {listed}{' (best so far)' if is_best else ''}", flush=True)
+
+
+class ExactMatch:
+    """The percentage of texts that equal their reference, in the form of a sacreBLEU metric."""
+
+    def __init__(self, errors=False):
+        self.errors = errors
+
+    def corpus_score(self, texts, references):
+        """Keeps the percentage in `score` and returns itself."""
+        pairs = zip(texts, references[0], strict=True)
+        equal = 100.0 * sum(a == b for a, b in pairs) / len(references[0])
+        self.score = 100.0 - equal if self.errors else equal
+        return self
+
+    def get_signature(self):
+        """What is counted."""
+        return "texts that differ, in percent" if self.errors else "equal texts, in percent"
+
+
+def make_scorers(metrics, lowercase, tokenize):
+    """Returns the scorer of each metric."""
+    scorers = {}
+    for name in metrics:
+        if name in ("bleu", "chrf"):
+            from sacrebleu.metrics import BLEU, CHRF
+
+            is_bleu = name == "bleu"
+            scorers[name] = BLEU(lowercase=lowercase, tokenize=tokenize) if is_bleu else CHRF()
+        else:
+            scorers[name] = ExactMatch(errors=name == "word_error_rate")
+    return scorers
+
+
+def sidecar(filepath):
+    """The file beside the model with its epoch and figures."""
+    return filepath.with_name(f"{filepath.name}.json")
+
+
+def read_best(filepath):
+    """The epoch and figures of the best model of an earlier part of the training, or None."""
+    if filepath is None or not filepath.exists() or not sidecar(filepath).exists():
+        return None
+    return json.loads(sidecar(filepath).read_text(encoding="utf-8"))

@@ -1,0 +1,149 @@
+"""ExactResume goes on to the bit where a training was killed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
+from keras_transformer.callbacks import ExactResume
+from tests.backends import BACKEND, array, on_tensorflow
+
+EPOCHS = 4
+SCRIPT = Path(__file__).parent / "train_and_resume.py"
+IDS = np.random.default_rng(0).integers(4, 20, (EPOCHS, 3, 12, 6)).astype("int32")
+
+
+def data_of(epoch):
+    """Inputs and labels of an epoch, which follow from its number."""
+    sources, inputs, labels = IDS[epoch]
+    return (sources, inputs), labels
+
+
+def new_model(policy="float32"):
+    model = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.3, dtype=policy)
+    model.build()
+    optimizer = keras.optimizers.Adam(WarmupSchedule(8, 5), beta_2=0.98)
+    if policy == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0)
+    model.compile(optimizer, MaskedCrossentropy(0.1), jit_compile=BACKEND == "jax")
+    return model
+
+
+def train(directory, until=EPOCHS, seed=1, policy="float32"):
+    """Trains in one process up to `until`, going on from what is in the directory."""
+    keras.utils.set_random_seed(seed)
+    model, resume = new_model(policy), ExactResume(directory)
+    for epoch in range(resume.epoch, until):
+        fit = dict(batch_size=4, shuffle=False, initial_epoch=epoch, epochs=epoch + 1, verbose=0)
+        model.fit(*data_of(epoch), **fit, callbacks=[resume])
+    return [array(weight) for weight in model.weights], resume
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_a_new_process_ends_with_the_same_bits(tmp_path, policy):
+    whole, _ = train(tmp_path / "whole", policy=policy)
+    train(tmp_path / "parts", until=1, policy=policy)
+    # Other seeds: nothing but the file may carry the state.
+    train(tmp_path / "parts", until=3, seed=2, policy=policy)
+    parts, resume = train(tmp_path / "parts", seed=3, policy=policy)
+    assert resume.epoch == EPOCHS
+    for expected, weight in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
+def test_without_the_seeds_of_the_dropout_it_would_not():
+    """The test above can fail: other noise gives other weights."""
+    weights = []
+    for seed in (1, 2):
+        keras.utils.set_random_seed(1)
+        model = new_model()
+        for variable in model.variables:
+            if "seed" in variable.path:
+                variable.assign(np.array([seed, 0]))
+        model.fit(*data_of(0), batch_size=4, shuffle=False, verbose=0)
+        weights.append([array(weight) for weight in model.weights])
+    assert any((a != b).any() for a, b in zip(*weights, strict=True))
+
+
+def test_fit_that_begins_elsewhere_is_refused(tmp_path):
+    train(tmp_path, until=2)
+    resume = ExactResume(tmp_path)
+    assert resume.epoch == 2
+    with pytest.raises(ValueError, match="pass initial_epoch=2. Received: initial_epoch=0"):
+        new_model().fit(*data_of(0), verbose=0, callbacks=[resume])
+
+
+def test_another_model_is_refused(tmp_path):
+    train(tmp_path, until=1)
+    other = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=9)
+    other.build()
+    other.compile(keras.optimizers.Adam(), MaskedCrossentropy())
+    fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
+    with pytest.raises(ValueError, match="must hold the variables of this model and optimizer"):
+        other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
+
+
+def test_an_unbuilt_model_is_refused(tmp_path):
+    resume = ExactResume(tmp_path)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    resume.set_model(model)
+    with pytest.raises(ValueError, match="must be built before `fit`"):
+        resume.on_train_begin()
+
+
+def test_a_broken_file_says_so(tmp_path):
+    (tmp_path / "state.npz").write_bytes(b"PK not really")
+    with pytest.raises(ValueError, match="must be a file of arrays of this package"):
+        ExactResume(tmp_path)
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
+    """Real processes, real text, XLA, `kill -9`; the training is longer than any of the lives."""
+    whole = run(tmp_path / "whole")
+    assert whole.wait() == 0
+    draw = random.Random(7)
+    kills, state = 0, tmp_path / "killed" / "state.npz"
+    for _ in range(30):
+        before = state.stat().st_mtime_ns if state.exists() else 0
+        process = run(tmp_path / "killed")
+        deadline = time.monotonic() + 300
+        # Live until a first epoch is saved, then for a random while.
+        while process.poll() is None and time.monotonic() < deadline:
+            if state.exists() and state.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0, 1.0))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        else:
+            assert process.returncode == 0
+            break
+    assert kills >= 2
+    if process.returncode:
+        assert run(tmp_path / "killed").wait() == 0
+    expected, found = (np.load(tmp_path / name / "final.npz") for name in ("whole", "killed"))
+    assert expected.files == found.files
+    for name in expected.files:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def run(directory):
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "PYTHONPATH": str(SCRIPT.parents[2]),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    return subprocess.Popen([sys.executable, str(SCRIPT), str(directory)], env=environment)

@@ -1,0 +1,93 @@
+"""TrainingLog's figures are what a calculation by hand gives."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import (
+    MaskedCrossentropy,
+    PaddingRatio,
+    TokenCount,
+    Transformer,
+    WarmupSchedule,
+)
+from keras_transformer.callbacks import TrainingLog
+from tests.backends import BACKEND, array, gradients
+
+SOURCES = np.array([[5, 6, 3, 0], [7, 3, 0, 0]] * 4, "int32")
+INPUTS = np.array([[2, 8, 9], [2, 4, 0]] * 4, "int32")
+LABELS = np.array([[8, 9, 3], [4, 3, 0]] * 4, "int32")
+
+
+def compiled(optimizer, metrics=(TokenCount, PaddingRatio)):
+    keras.utils.set_random_seed(1)
+    model = Transformer(11, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.0)
+    model.build()
+    metrics = [metric() for metric in metrics]
+    # XLA on the CPU has no use here, and PyTorch's compiler is not asked for.
+    model.compile(optimizer, MaskedCrossentropy(), metrics=metrics, jit_compile=BACKEND == "jax")
+    return model
+
+
+def adam(**arguments):
+    return keras.optimizers.Adam(WarmupSchedule(8, 10), **arguments)
+
+
+def test_each_epoch_has_rate_norm_and_tokens(capsys):
+    model = compiled(adam())
+    fit = dict(batch_size=2, epochs=2, verbose=0, callbacks=[TrainingLog(every=2)])
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    assert history["tokens"] == [20, 20]
+    assert history["padding_ratio"] == pytest.approx([1 / 6] * 2)
+    # Keras gives the rate of the next update: four have been made, then eight.
+    expected = [float(WarmupSchedule(8, 10)(step)) for step in (4, 8)]
+    assert history["learning_rate"] == pytest.approx(expected)
+    assert min(history["gradient_norm"] + history["tokens_per_second"]) > 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.match(r"  epoch (\d), batch (\d): loss ", line).groups() for line in lines] == [
+        ("1", "2"), ("1", "4"), ("2", "2"), ("2", "4"),
+    ]  # fmt: skip
+    for name in ("tokens_per_second", "learning_rate", "gradient_norm", "padding_ratio"):
+        assert all(f"{name} " in line for line in lines)
+
+
+def test_the_norm_is_that_of_the_gradient():
+    model = compiled(adam())
+    loss = MaskedCrossentropy()
+    _, by_weight = gradients(lambda: loss(LABELS, model((SOURCES, INPUTS))), [], model)
+    expected = np.sqrt(sum((gradient**2).sum() for gradient in by_weight))
+    fit = dict(batch_size=8, verbose=0, shuffle=False, callbacks=[TrainingLog(every=1)])
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    assert history["gradient_norm"] == pytest.approx([expected], rel=1e-4)
+
+
+def test_other_optimizers_and_metrics_are_no_trouble(capsys):
+    model = compiled(keras.optimizers.SGD(0.1), metrics=[])
+    fit = dict(batch_size=4, verbose=0, callbacks=[TrainingLog(every=1)])
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    assert history["learning_rate"] == pytest.approx([0.1])
+    assert not {"gradient_norm", "tokens_per_second"} & {*history}
+    assert "loss" in capsys.readouterr().out
+
+
+def test_a_quiet_log_prints_nothing(capsys):
+    model = compiled(adam())
+    fit = dict(batch_size=4, verbose=0, callbacks=[TrainingLog(every=1, verbose=False)])
+    model.fit((SOURCES, INPUTS), LABELS, **fit)
+    assert not capsys.readouterr().out
+
+
+def test_validation_is_no_time_of_training(monkeypatch):
+    log = TrainingLog()
+    log.set_model(compiled(adam()))
+    clock = iter((0.0, 10.0))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    log.on_epoch_begin(0)
+    log.on_test_begin()
+    logs = {"tokens": ops.convert_to_tensor(200.0)}
+    log.on_epoch_end(0, logs)
+    assert logs["tokens_per_second"] == 20
+    assert array(log.model.optimizer.learning_rate) > 0

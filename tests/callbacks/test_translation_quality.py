@@ -1,0 +1,143 @@
+"""TranslationQuality measures what sacreBLEU measures, and keeps the best model."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.callbacks import AverageCheckpoints, TranslationQuality
+from tests.backends import array
+
+SOURCES = ["a b c d", "e f g h"]
+REFERENCES = ["The cat sat down .", "A dog ran off ."]
+DATA = np.ones((4, 1), "float32")
+
+
+def model_of(value=0.0):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.layers[-1].kernel.assign([[value]])
+    return model
+
+
+def answers(*per_epoch):
+    """A translator that answers differently each time it is asked."""
+    left = iter(per_epoch)
+    return lambda sources: next(left)
+
+
+def test_figures_are_those_of_sacrebleu(capsys):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    outputs = ["the cat sat down .", "A dog ran away ."]
+    quality = TranslationQuality(lambda texts: outputs, SOURCES, REFERENCES, lowercase=True)
+    logs = {}
+    quality.set_model(model_of())
+    quality.on_epoch_end(0, logs)
+    expected = sacrebleu.corpus_bleu(outputs, [REFERENCES], lowercase=True).score
+    assert logs["val_bleu"] == pytest.approx(expected)
+    assert logs["val_chrf"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [REFERENCES]).score)
+    printed = capsys.readouterr().out
+    assert all(part in printed for part in ("case:lc", "nw:0", f"bleu {expected:.2f}"))
+
+
+@pytest.mark.parametrize(("metric", "expected"), [("exact_match", 50), ("word_error_rate", 50)])
+def test_exact_matches_and_errors_are_counted(metric, expected):
+    quality = TranslationQuality(
+        lambda texts: [REFERENCES[0], "no"], SOURCES, REFERENCES, metrics=[metric]
+    )
+    assert quality.measure() == {metric: expected}
+
+
+@pytest.mark.parametrize(
+    ("metric", "outputs", "best"),
+    [
+        ("exact_match", (["x", "y"], REFERENCES, ["x", REFERENCES[1]], REFERENCES), 2),
+        ("word_error_rate", (["x", "y"], ["x", REFERENCES[1]], ["x", "y"], ["x", "y"]), 2),
+    ],
+)
+def test_the_best_epoch_is_kept_and_the_first_of_equals(tmp_path, metric, outputs, best):
+    model, file = model_of(), tmp_path / "deep" / "best.keras"
+    quality = TranslationQuality(
+        answers(*outputs), SOURCES, REFERENCES, metrics=[metric], filepath=file, verbose=False
+    )
+    kernels = []
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: kernels.append(array(model.layers[-1].kernel))
+    )
+    history = model.fit(DATA, DATA, epochs=4, verbose=0, callbacks=[note, quality]).history
+    assert len(history[f"val_{metric}"]) == 4
+    kept = keras.saving.load_model(file)
+    np.testing.assert_array_equal(array(kept.layers[-1].kernel), kernels[best - 1])
+    assert json.loads((tmp_path / "deep" / "best.keras.json").read_text())["epoch"] == best
+
+
+def test_a_resumed_training_knows_the_best_so_far(tmp_path):
+    file = tmp_path / "best.keras"
+    arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
+    first = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, **arguments)
+    first.set_model(model_of(1.0))
+    first.on_epoch_end(0, {})
+    second = TranslationQuality(answers(["x", REFERENCES[1]]), SOURCES, REFERENCES, **arguments)
+    second.set_model(model_of(2.0))
+    second.on_epoch_end(1, {})
+    assert second.best["epoch"] == 1
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 1.0
+
+
+def test_only_every_few_epochs_are_measured():
+    calls = []
+
+    def translate(texts):
+        calls.append(texts)
+        return REFERENCES
+
+    quality = TranslationQuality(
+        translate, SOURCES, REFERENCES, metrics=["exact_match"], every=3, verbose=False
+    )
+    model = model_of()
+    model.fit(DATA, DATA, epochs=7, verbose=0, callbacks=[quality])
+    assert calls == [SOURCES, SOURCES]
+
+
+def test_the_mean_of_checkpoints_is_measured_and_kept(tmp_path):
+    model = model_of(0.0)
+    average = AverageCheckpoints(tmp_path, last=10, at_end=False)
+    kernel, seen = model.layers[-1].kernel, []
+
+    def translate(texts):
+        seen.append(float(array(kernel)[0, 0]))
+        return REFERENCES
+
+    quality = TranslationQuality(
+        translate,
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        average=average,
+        filepath=tmp_path / "best.keras",
+        verbose=False,
+    )
+    for callback in (average, quality):
+        callback.set_model(model)
+    for epoch, value in enumerate((1.0, 3.0)):
+        kernel.assign([[value]])
+        for callback in (average, quality):
+            callback.on_epoch_end(epoch, {})
+    assert seen == [1.0, 2.0]
+    assert float(array(kernel)[0, 0]) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metrics": ["bleurt"]}, "`metrics` must be one of"),
+        ({"metrics": []}, "at least one metric"),
+        ({"every": 0}, "`every` must be a positive integer"),
+        ({"references": ["one"]}, "equally many"),
+    ],
+)
+def test_bad_arguments_raise(change, message):
+    arguments = {"sources": SOURCES, "references": REFERENCES, "metrics": ["exact_match"]} | change
+    with pytest.raises(ValueError, match=message):
+        TranslationQuality(str, **arguments)

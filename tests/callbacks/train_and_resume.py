@@ -1,0 +1,48 @@
+"""A training for a process of its own, which may be killed: `train_and_resume.py DIRECTORY`."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
+from keras_transformer.callbacks import ExactResume
+from keras_transformer.text import CharacterTokenizer, translation_dataset
+
+EPOCHS = 40
+
+
+def main(directory):
+    """Trains to the end, and writes the weights."""
+    words = ["".join(chr(97 + (i * k) % 26) for k in range(1, 3 + i % 7)) for i in range(400)]
+    tokenizer = CharacterTokenizer("abcdefghijklmnopqrstuvwxyz")
+    resume = ExactResume(directory)
+    data = translation_dataset(
+        words,
+        [word[::-1] for word in words],
+        tokenizer,
+        tokens_per_batch=256,
+        shuffle=True,
+        seed=3,
+        max_shapes=1,
+        first_epoch=resume.epoch,
+        batches_per_epoch=7,
+        verbose=False,
+    )
+    keras.utils.set_random_seed(1)
+    model = Transformer(
+        tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.2
+    )
+    model.build()
+    model.compile(
+        keras.optimizers.Adam(WarmupSchedule(32, 50)), MaskedCrossentropy(0.1), jit_compile=True
+    )
+    fit = dict(initial_epoch=resume.epoch, epochs=EPOCHS, verbose=0, shuffle=False)
+    model.fit(data, **fit, callbacks=[resume])
+    weights = {f"w{i}": value for i, value in enumerate(model.get_weights())}
+    np.savez(Path(directory) / "final.npz", **weights)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
