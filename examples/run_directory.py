@@ -3,11 +3,12 @@
 import csv
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import keras
+
+from keras_transformer.callbacks import ExactResume
 
 README = """\
 A translator trained with keras_transformer.
@@ -28,7 +29,7 @@ TensorFlow Serving takes the directory {name}/export as the model's base path:
 The last flag is needed because XLA compiles the search. Where it cannot be given, train with
 --no-xla-export, or export again with Translator(..., jit_compile=False).
 
-model.keras         the model with the best validation loss; keras.saving.load_model opens it
+model.keras         the chosen model; keras.saving.load_model opens it
 source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it
 target.tokenizer    the target's, when source and target do not share one
 history.csv         loss, perplexity, learning rate and seconds of each epoch
@@ -37,7 +38,7 @@ attention.png       what each head of the last decoder layer looks at, for one s
 translations.txt    the translations of the test set, line by line
 summary.txt         the figures of the test set
 settings.json       the settings of the run
-checkpoint-*.keras  the last epoch, to go on from: run the same command again with more --epochs
+state.npz           the last epoch, to go on from: run the same command again with more --epochs
 """
 
 
@@ -56,7 +57,7 @@ class RunDirectory:
             differing = sorted(
                 key for key in {*found, *settings} if found.get(key) != settings.get(key)
             )
-            if differing and self.checkpoint()[0] is None:
+            if differing and not self.epochs_done():
                 # Nothing was trained with the old settings: what was made for them can go.
                 for tokenizer in self.path.glob("*.tokenizer"):
                     tokenizer.unlink()
@@ -94,33 +95,16 @@ class RunDirectory:
         model.save(scratch)
         os.replace(scratch, self.path / name)
 
-    def checkpoint(self):
-        """Returns the newest checkpoint and its number of finished epochs, or (None, 0)."""
-        found = {
-            int(match.group(1)): file
-            for file in self.path.glob("checkpoint-*.keras")
-            if (match := re.fullmatch(r"checkpoint-(\d+)\.keras", file.name))
-        }
-        return (found[max(found)], max(found)) if found else (None, 0)
-
-    def finish_epoch(self, model, epoch, history, is_best):
-        """Keeps the history, the best model and the checkpoint of `epoch`, counted from 1.
-
-        The checkpoint comes last: with it, all of the epoch is there.
-        """
-        self.write_history(history)
-        if is_best:
-            self.save_model(model, "model.keras")
-        self.save_model(model, f"checkpoint-{epoch:04d}.keras")
-        for file in self.path.glob("checkpoint-*.keras"):
-            if file.name != f"checkpoint-{epoch:04d}.keras":
-                file.unlink()
+    def epochs_done(self):
+        """Returns the number of finished epochs."""
+        return ExactResume(self.path).epoch
 
     def write_history(self, rows):
         """Writes history.csv, a list of one dict an epoch."""
         scratch = self.path / ".history.csv"
         with open(scratch, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+            names = list(dict.fromkeys(name for row in rows for name in row))
+            writer = csv.DictWriter(file, names)  # what an epoch did not measure stays empty
             writer.writeheader()
             writer.writerows(rows)
         os.replace(scratch, self.path / "history.csv")
@@ -131,7 +115,8 @@ class RunDirectory:
             return []
         with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
             rows = [
-                {name: float(value) for name, value in row.items()} for row in csv.DictReader(file)
+                {name: float(value) for name, value in row.items() if value}
+                for row in csv.DictReader(file)
             ]
         return [{**row, "epoch": int(row["epoch"])} for row in rows[:epochs]]
 

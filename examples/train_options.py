@@ -22,9 +22,8 @@ SIZES = {
 # Nothing is uncertain about a date in another language: smoothed labels only blur it.
 DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
-LEAST = dict(
-    vocab_size=1, epochs=1, tokens_per_batch=1, max_length=16, seed=0, beam_size=1, length_penalty=0
-)
+LEAST = dict(vocab_size=1, epochs=1, tokens_per_batch=1, accumulate=1, max_length=16, seed=0)
+LEAST |= dict(average=0, bleu_every=0, beam_size=1, length_penalty=0)
 
 
 def parse_arguments(description):
@@ -48,6 +47,8 @@ def parse_arguments(description):
     for name, least in LEAST.items():
         if getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
+    if dates and args.lowercase:
+        parser.error("--lowercase needs --source and --target")
     if not args.minutes > 0:
         parser.error("--minutes must be above 0")
     if not 0 <= args.label_smoothing < 1:
@@ -90,9 +91,30 @@ def make_parser(description):
     model.add_argument("--tokens-per-batch", type=int, help="default: 4096, 2048 for the dates")
     model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
     model.add_argument("--label-smoothing", type=float, help="default: 0.1, 0 for the dates")
+    model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
+    model.add_argument(
+        "--accumulate", type=int, default=1, metavar="N", help="batches of an update (default: 1)"
+    )
+    model.add_argument(
+        "--precision",
+        default="float32",
+        choices=["float32", "mixed_bfloat16", "mixed_float16"],
+        help="default: float32",
+    )
     model.add_argument("--seed", type=int, default=1)
+    choice = parser.add_argument_group("which model is kept (default: the best validation loss)")
+    choice.add_argument(
+        "--average", type=int, default=0, metavar="N", help="the mean of the last N epochs"
+    )
+    choice.add_argument(
+        "--bleu-every",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the best BLEU on the validation texts, greedy, measured every N epochs",
+    )
     search = parser.add_argument_group("search and output")
-    search.add_argument("--beam-size", type=int, default=4)
+    search.add_argument("--beam", "--beam-size", dest="beam_size", type=int, default=4)
     search.add_argument("--length-penalty", type=float, default=0.6)
     search.add_argument(
         "--bleu-tokenize",

@@ -27,10 +27,19 @@ from keras_transformer import (
     BeamSearch,
     GreedySearch,
     MaskedCrossentropy,
+    PaddingRatio,
     Perplexity,
+    TokenCount,
     Transformer,
+    UpdateSchedule,
     WarmupSchedule,
     plots,
+)
+from keras_transformer.callbacks import (
+    AverageCheckpoints,
+    ExactResume,
+    TrainingLog,
+    TranslationQuality,
 )
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
@@ -64,6 +73,7 @@ def main():
 def run(args):
     """Goes through the stages, leaving out those that an earlier run has finished."""
     keras.utils.set_random_seed(args.seed)
+    keras.config.set_dtype_policy(args.precision)
     directory = RunDirectory(args.output)
     try:
         check_installed("matplotlib", *([] if args.source is None else ["sacrebleu"]))
@@ -136,6 +146,7 @@ def run_settings(args, train):
     """What makes a run the run it is; a later command must agree to go on with it."""
     names = ("source", "target", "validation_source", "validation_target", "size", "vocab_size")
     names += ("tokens_per_batch", "max_length", "label_smoothing", "separate_vocabularies", "seed")
+    names += ("lowercase", "accumulate", "precision", "average", "bleu_every")
     settings = {name: getattr(args, name) for name in names}
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
@@ -152,7 +163,9 @@ def tokenizers(directory, args, train):
     for file, side in zip(files, texts, strict=True):
         if not file.exists():
             say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
-            options = {"lossless": True, "split_digits": True} if args.source is None else {}
+            options = {"lowercase": args.lowercase}
+            if args.source is None:
+                options = {"lossless": True, "split_digits": True}
             SentencePieceTokenizer.train(side, args.vocab_size, shrink_to_fit=True, **options).save(
                 file
             )
@@ -180,7 +193,8 @@ def make_datasets(directory, args, train, validation, source_tokenizer, target_t
                 dict(
                     shuffle=True,
                     seed=args.seed,
-                    first_epoch=directory.checkpoint()[1],
+                    first_epoch=directory.epochs_done(),
+                    batches_per_update=args.accumulate,
                     max_shapes=max_shapes,
                 ),
             ),
@@ -193,19 +207,20 @@ def train_model(
     directory, args, train_data, validation_data, validation, source_tokenizer, target_tokenizer
 ):
     """Trains up to `args.epochs` epochs or `args.minutes`, from the last checkpoint if any."""
-    checkpoint, epochs_done = directory.checkpoint()
+    epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
     minutes_done = sum(row["seconds"] for row in history) / 60
+    model = build_model(args, source_tokenizer, target_tokenizer)
+    average = None
+    if args.average:
+        average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
+        average.set_model(model)
     if epochs_done >= args.epochs or minutes_done >= args.minutes:
         say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
+        keep_average(directory, args, model, average)
         return
-    if checkpoint:
-        say(f"Going on from epoch {epochs_done} in {checkpoint}")
-        # A checkpoint has no state of the dropout: without a new seed it would repeat its noise.
-        keras.utils.set_random_seed(args.seed + epochs_done)
-        model = keras.saving.load_model(checkpoint)
-    else:
-        model = build_model(args, source_tokenizer, target_tokenizer)
+    if epochs_done:
+        say(f"Going on from epoch {epochs_done} in {args.output}")
     say(
         f"Training a {args.size} model of {model.count_params():,} parameters; the first epoch "
         f"also compiles {len(train_data.report.shapes) + len(validation_data.report.shapes)} "
@@ -218,6 +233,22 @@ def train_model(
         search=GreedySearch(),
         max_source_length=args.max_length,
     )
+    callbacks = [TrainingLog(every=200)] + [average] * bool(args.average)
+    if args.bleu_every:
+        callbacks.append(
+            TranslationQuality(
+                sampler,
+                *zip(*validation, strict=True),
+                every=args.bleu_every,
+                filepath=directory.path / "model.keras",
+                average=average,
+                lowercase=args.lowercase,
+                tokenize=args.bleu_tokenize,
+            )
+        )
+    keeps_best_loss = not (args.average or args.bleu_every)
+    samples = validation[:NUM_SAMPLES]
+    callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
     model.fit(
         train_data,
         validation_data=validation_data,
@@ -225,8 +256,17 @@ def train_model(
         epochs=args.epochs,
         shuffle=False,  # the dataset does it
         verbose=1 if sys.stdout.isatty() else 2,
-        callbacks=[KeepEpoch(directory, history, args.minutes, sampler, validation[:NUM_SAMPLES])],
+        callbacks=[*callbacks, ExactResume(directory.path)],
     )
+    keep_average(directory, args, model, average)
+
+
+def keep_average(directory, args, model, average):
+    """Saves the mean of the last epochs, if it is the model asked for."""
+    if args.average and not args.bleu_every:
+        say(f"Averaging the last {len(average.files())} epochs ...")
+        with average.averaged():
+            directory.save_model(model, "model.keras")
 
 
 def build_model(args, source_tokenizer, target_tokenizer):
@@ -256,10 +296,23 @@ def build_model(args, source_tokenizer, target_tokenizer):
     natural_peak = (size["d_model"] * size["warmup"]) ** -0.5
     scale = 1.0 if size["peak"] is None else size["peak"] / natural_peak
     schedule = WarmupSchedule(size["d_model"], size["warmup"], scale)
+    accumulation, reduction = None, "mean"
+    if args.accumulate > 1:
+        accumulation, reduction = args.accumulate, "sum"
+        schedule = UpdateSchedule(schedule, args.accumulate)
+    optimizer = keras.optimizers.Adam(
+        schedule,
+        beta_1=0.9,
+        beta_2=0.98,
+        epsilon=1e-9,
+        gradient_accumulation_steps=accumulation,
+    )
+    if args.precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(
-        optimizer=keras.optimizers.Adam(schedule, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
-        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
-        metrics=[Perplexity()],
+        optimizer=optimizer,
+        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing, reduction=reduction),
+        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
         jit_compile=True,
     )
     return model
@@ -268,13 +321,14 @@ def build_model(args, source_tokenizer, target_tokenizer):
 class KeepEpoch(keras.callbacks.Callback):
     """Keeps each finished epoch in the run directory and shows a few translations."""
 
-    def __init__(self, directory, history, minutes, sampler, samples):
+    def __init__(self, directory, history, minutes, sampler, samples, keeps_best_loss):
         super().__init__()
         self.directory = directory
         self.history = history
         self.minutes = minutes
         self.sampler = sampler
         self.samples = samples
+        self.keeps_best_loss = keeps_best_loss
 
     def on_epoch_begin(self, epoch, logs=None):
         """Starts the epoch's clock."""
@@ -289,14 +343,15 @@ class KeepEpoch(keras.callbacks.Callback):
             )
         best = min((row["val_perplexity"] for row in self.history), default=math.inf)
         row = {"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}}
-        row["learning_rate"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         row["seconds"] = time.perf_counter() - self.started
         self.history.append(row)
         is_best = row["val_perplexity"] < best
-        self.directory.finish_epoch(self.model, epoch + 1, self.history, is_best)
+        self.directory.write_history(self.history)
+        if is_best and self.keeps_best_loss:
+            self.directory.save_model(self.model, "model.keras")
         say(
             f"  epoch {epoch + 1}: validation loss {math.log(row['val_perplexity']):.3f} a token, "
-            f"perplexity {row['val_perplexity']:.2f}{' (best so far, kept)' if is_best else ''}"
+            f"perplexity {row['val_perplexity']:.2f}{' (best so far)' if is_best else ''}"
         )
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.sampler(sources), strict=True):

@@ -29,7 +29,7 @@ class TranslationQuality(keras.callbacks.Callback):
         sources: texts to translate.
         references: the right translations.
         metrics: names from the table; the first chooses the best model.
-        every: epochs from one measurement to the next.
+        every: epochs from one measurement to the next; a shorter training is measured at its end.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
             `FILE.json`, its epoch and figures, with which a resumed training goes on.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
@@ -106,6 +106,12 @@ class TranslationQuality(keras.callbacks.Callback):
             logs.update({f"val_{name}": figure for name, figure in figures.items()})
         if self.verbose:
             self._print(epoch, figures, is_best)
+
+    def on_train_end(self, logs=None):
+        """Measures once if the training was too short for it, so that there is a best model."""
+        if self.best is None and self.filepath is not None:
+            self.best = {"epoch": None, **self.measure()}
+            self._keep()
 
     def _key(self, figures):
         """The larger the better."""

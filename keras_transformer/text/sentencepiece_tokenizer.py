@@ -76,6 +76,7 @@ class SentencePieceTokenizer(Tokenizer):
         lossless=False,
         character_coverage=0.9995,
         split_digits=False,
+        lowercase=False,
         shrink_to_fit=False,
     ):
         """Learns a model from `texts`; the same texts in the same order give the same model.
@@ -88,6 +89,7 @@ class SentencePieceTokenizer(Tokenizer):
                 takes 256 ids of the vocabulary.
             character_coverage: the share of the characters of `texts` that get an id of their own.
             split_digits: whether each digit is a piece of its own.
+            lowercase: whether the tokenizer folds case, here and in every text it is given later.
             shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest
                 number they allow instead of raising; `tokenizer.vocab_size` tells it.
 
@@ -114,6 +116,13 @@ class SentencePieceTokenizer(Tokenizer):
             "hard_vocab_limit": not arguments.boolean("shrink_to_fit", shrink_to_fit),
         }
         lines = training_lines(text_list("texts", texts))
+        if arguments.boolean("lowercase", lowercase):
+            if lossless:
+                raise ValueError(
+                    "`lowercase` cannot be kept by a `lossless` tokenizer. "
+                    "Received: lowercase=True, lossless=True"
+                )
+            settings["normalization_rule_name"] = "nmt_nfkc_cf"
         if arguments.boolean("lossless", lossless):
             settings.update(LOSSLESS_SETTINGS)
             lines = [_escape_text(line) for line in lines]

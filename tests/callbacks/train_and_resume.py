@@ -10,7 +10,7 @@ from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.text import CharacterTokenizer, translation_dataset
 
-EPOCHS = 40
+EPOCHS = 120
 
 
 def main(directory):

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.callbacks import ExactResume
 from run_directory import RunDirectory
 
 
@@ -33,25 +34,25 @@ def directory(tmp_path):
     return opened
 
 
-def test_a_new_directory_has_no_checkpoint_and_no_history(directory):
-    assert directory.checkpoint() == (None, 0)
+def finish_epoch(directory, epoch):
+    """Ends an epoch as a training does: the history first, the state last."""
+    directory.write_history(rows(epoch))
+    directory.save_model(model(float(epoch)), "model.keras")
+    resume = ExactResume(directory.path)
+    compiled = model(float(epoch))
+    compiled.compile("sgd", "mse")
+    resume.set_model(compiled)
+    resume.on_epoch_end(epoch - 1)
+
+
+def test_a_new_directory_has_no_epoch_and_no_history(directory):
+    assert directory.epochs_done() == 0
     assert directory.read_history(0) == []
-
-
-def test_an_epoch_is_kept_whole_and_the_one_before_goes(directory):
-    directory.finish_epoch(model(1.0), 1, rows(1), is_best=True)
-    directory.finish_epoch(model(2.0), 2, rows(2), is_best=False)
-    path, epoch = directory.checkpoint()
-    assert (path.name, epoch) == ("checkpoint-0002.keras", 2)
-    assert value_of(keras.saving.load_model(path)) == 2.0
-    assert value_of(directory.load_model()) == 1.0
-    assert directory.read_history(2) == rows(2)
-    assert len(list(directory.path.glob("checkpoint-*"))) == 1
 
 
 @pytest.mark.parametrize("survivors", [0, 1, 2])
 def test_a_crash_in_an_epochs_writes_leaves_the_epoch_before(directory, monkeypatch, survivors):
-    directory.finish_epoch(model(1.0), 1, rows(1), is_best=True)
+    finish_epoch(directory, 1)
     replace, calls = os.replace, []
 
     def crash_later(source, target):
@@ -62,17 +63,23 @@ def test_a_crash_in_an_epochs_writes_leaves_the_epoch_before(directory, monkeypa
 
     monkeypatch.setattr("os.replace", crash_later)
     with pytest.raises(KeyboardInterrupt):
-        directory.finish_epoch(model(2.0), 2, rows(2), is_best=True)
+        finish_epoch(directory, 2)
     monkeypatch.undo()
 
     again = RunDirectory(directory.path)
     again.open({"seed": 1})
-    path, epoch = again.checkpoint()
-    assert epoch == 1
-    assert value_of(keras.saving.load_model(path)) == 1.0
-    assert again.read_history(epoch) == rows(1)
-    again.finish_epoch(model(3.0), 2, rows(2), is_best=True)
-    assert value_of(again.load_model()) == 3.0
+    assert again.epochs_done() == 1
+    assert again.read_history(1) == rows(1)
+    assert value_of(again.load_model()) in (1.0, 2.0)  # whole, whichever
+    finish_epoch(again, 2)
+    assert again.epochs_done() == 2
+    assert value_of(again.load_model()) == 2.0
+
+
+def test_what_an_epoch_did_not_measure_is_not_there(directory):
+    measured = [{"epoch": 1, "loss": 2.0}, {"epoch": 2, "loss": 1.0, "val_bleu": 30.0}]
+    directory.write_history(measured)
+    assert directory.read_history(2) == measured
 
 
 def test_a_crash_before_the_settings_are_written_leaves_the_directory_usable(tmp_path):
@@ -85,7 +92,7 @@ def test_settings_may_change_until_something_is_trained(directory):
     (directory.path / "source.tokenizer").write_text("learnt for the old settings")
     RunDirectory(directory.path).open({"seed": 2})
     assert not (directory.path / "source.tokenizer").exists()
-    directory.finish_epoch(model(1.0), 1, rows(1), is_best=True)
+    finish_epoch(directory, 1)
     with pytest.raises(ValueError, match="another run: seed was 2 and is 3. Give another --output"):
         RunDirectory(directory.path).open({"seed": 3})
 

@@ -80,7 +80,7 @@ def trained(corpus, tmp_path_factory):
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
     )
     deadline = time.monotonic() + 400
-    while not list(output.glob("checkpoint-*.keras")) and time.monotonic() < deadline:
+    while not (output / "state.npz").exists() and time.monotonic() < deadline:
         if process.poll() is not None:
             break
         time.sleep(0.1)
@@ -98,7 +98,7 @@ def test_a_run_stopped_and_started_again_ends_with_every_file(trained):
     assert again.returncode == 0, again.stdout + again.stderr
     assert "Going on from epoch 1" in again.stdout
     names = {file.name for file in output.iterdir()}
-    assert names >= FILES | {"export", "checkpoint-0002.keras"}
+    assert names >= FILES | {"export", "state.npz"}
     assert not [name for name in names if name.startswith(".")]
     with open(output / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -158,6 +158,34 @@ def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(tra
     assert other.returncode == 1
     assert "holds another run: seed was 1 and is 8" in other.stderr
     assert json.loads((output / "settings.json").read_text())["seed"] == 1
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path):
+    """All options of a recipe at once, in two parts."""
+    output = tmp_path / "run"
+    recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
+    first = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 1))
+    assert first.returncode == 0, first.stdout + first.stderr
+    again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "case:lc" in again.stdout
+    assert "(best so far)" in again.stdout
+    assert {file.name for file in (output / "epochs").iterdir()} == {
+        "weights-0002.npz",
+        "weights-0003.npz",
+    }
+    with open(output / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    for name in ("val_bleu", "val_chrf", "tokens_per_second", "gradient_norm", "padding_ratio"):
+        assert all(float(row[name]) >= 0 for row in rows), name
+    best = max(range(3), key=lambda epoch: float(rows[epoch]["val_bleu"])) + 1
+    assert json.loads((output / "model.keras.json").read_text())["epoch"] == best
+    upper = run(TRANSLATE, output / "export" / "1", text="MY CAT\nmy cat\n").stdout.splitlines()
+    assert upper[0] == upper[1] == upper[0].lower()
+    other = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3, "--accumulate", 1))
+    assert "holds another run: accumulate was 2 and is 1" in other.stderr
 
 
 @pytest.mark.parametrize(
