@@ -12,11 +12,13 @@ from keras_transformer.text.character_tokenizer import CharacterTokenizer
 from keras_transformer.text.dataset import translation_dataset
 from keras_transformer.text.loading import load_tokenizer
 from keras_transformer.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.text.symbol_tokenizer import SymbolTokenizer
 from keras_transformer.text.wordpiece_tokenizer import WordPieceTokenizer
 
 __all__ = [
     "CharacterTokenizer",
     "SentencePieceTokenizer",
+    "SymbolTokenizer",
     "WordPieceTokenizer",
     "load_tokenizer",
     "translation_dataset",

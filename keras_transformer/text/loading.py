@@ -5,9 +5,10 @@ import os
 from keras_transformer.text import storage
 from keras_transformer.text.character_tokenizer import CharacterTokenizer
 from keras_transformer.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.text.symbol_tokenizer import SymbolTokenizer
 from keras_transformer.text.wordpiece_tokenizer import WordPieceTokenizer
 
-CLASSES = (CharacterTokenizer, SentencePieceTokenizer, WordPieceTokenizer)
+CLASSES = (CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer, WordPieceTokenizer)
 
 
 def load_tokenizer(path):

@@ -1,0 +1,78 @@
+"""Reads pairs of symbol sequences: inflection, grapheme to phoneme, SCAN, or any two columns.
+
+Each side becomes symbols separated by spaces, after NFC; a space within a text is the symbol "▁".
+"""
+
+import unicodedata
+
+from parallel_text import read_lines
+
+SPACE = "\u2581"
+
+
+def characters(text):
+    """The characters of a text as symbols."""
+    return " ".join(text.replace(" ", SPACE))
+
+
+def inflection(line):
+    """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol."""
+    lemma, form, tags = columns(line, 3)
+    return (
+        f"{characters(lemma)} {' '.join(tag_symbol(tag) for tag in tags.split(';'))}",
+        characters(form),
+    )
+
+
+def grapheme_to_phoneme(line):
+    """A word and its phones, which have spaces between them."""
+    word, phones = columns(line, 2)
+    return characters(word), " ".join(phones.split())
+
+
+def scan(line):
+    """`IN: command OUT: actions`, words on both sides."""
+    command, found, actions = line.partition(" OUT: ")
+    if not found or not command.startswith("IN: "):
+        raise ValueError('must be "IN: <command> OUT: <actions>"')
+    return command.removeprefix("IN: "), actions
+
+
+def pairs(line):
+    """Two columns of text, characters on both sides."""
+    source, target = columns(line, 2)
+    return characters(source), characters(target)
+
+
+FORMATS = {"inflection": inflection, "g2p": grapheme_to_phoneme, "scan": scan, "pairs": pairs}
+
+
+def read_pairs(path, form):
+    """Returns the pairs of a file in one of the `FORMATS`; a `ValueError` names the bad line."""
+    found = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            source, target = FORMATS[form](unicodedata.normalize("NFC", line))
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: line {number} {error}, in the format {form!r}. Received: {line!r:.100}"
+            ) from None
+        found.append((source, target))
+    if not found:
+        raise ValueError(f"{path}: no line has a pair. Check the file.")
+    return found
+
+
+def columns(line, number):
+    """The `number` columns of a line, none of them empty."""
+    found = [column.strip() for column in line.split("\t")]
+    if len(found) != number or not all(found):
+        raise ValueError(f"must have {number} columns with tabs between them, none empty")
+    return found
+
+
+def tag_symbol(tag):
+    """A tag as a symbol that no character can be."""
+    return f"<{tag}>"

@@ -1,0 +1,272 @@
+"""Learns to turn sequences of symbols into others: inflection, pronunciation, commands.
+
+    python examples/transduce.py --format inflection --train kat.train --validation kat.dev \\
+        --test kat.gold --output runs/kat
+
+Formats: `inflection` (lemma, form, tags in columns), `g2p` (word, phones), `scan` (IN: command
+OUT: actions) and `pairs` (any two columns, character by character). The epoch with the best greedy
+accuracy on the validation pairs is kept; without such a file some training pairs are held out.
+Stopped with Ctrl-C or by a crash, the same command goes on.
+"""
+
+import argparse
+import csv
+import math
+import os
+import sys
+import time
+
+STARTED = time.perf_counter()
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
+
+import keras
+
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    MaskedCrossentropy,
+    Perplexity,
+    TokenCount,
+    Transformer,
+    WarmupSchedule,
+)
+from keras_transformer.callbacks import ExactResume, TrainingLog, TranslationQuality
+from keras_transformer.serving import Translator
+from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
+from parallel_text import hold_out
+from run_directory import RunDirectory
+from symbol_pairs import FORMATS, read_pairs
+
+# Wu et al. 2021, "Applying the Transformer to Character-level Transduction": 4 layers, width 256,
+# inverse square root decay from 0.001 after 4,000 updates of 400 pairs, dropout 0.3.
+SIZES = {
+    "small": dict(num_layers=2, d_model=128, num_heads=4, d_ff=512),
+    "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
+}
+METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
+# What makes a run the run it is.
+SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
+SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first")
+
+
+def main():
+    """Runs the program; returns its exit status."""
+    args = parse_arguments()
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. Run the same command to go on in {args.output}.", file=sys.stderr)
+        return 130
+    print(f"Took {(time.perf_counter() - STARTED) / 60:.1f} minutes.")
+    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def run(args):
+    """Reads, trains what is left to train, tests, and writes the export."""
+    keras.utils.set_random_seed(args.seed)
+    directory = RunDirectory(args.output)
+    try:
+        train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
+        if args.validation:
+            validation = read_pairs(args.validation, args.format)
+        else:
+            train, validation = hold_out(train, share=0.05, seed=args.seed)
+        say(
+            f"{len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test"
+        )
+        directory.open({name: getattr(args, name) for name in SETTINGS})
+        tokenizer = tokenizer_of(directory, train)
+        longest = longest_of(train)
+        resume = ExactResume(directory.path)
+        datasets = [
+            translation_dataset(
+                *zip(*pairs, strict=True),
+                tokenizer,
+                tokens_per_batch=args.tokens_per_batch,
+                max_length=longest,
+                **more,
+            )
+            for pairs, more in (
+                (train, dict(shuffle=True, seed=args.seed, first_epoch=resume.epoch, max_shapes=3)),
+                (validation, dict(max_shapes=1)),
+            )
+        ]
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    train_model(directory, args, tokenizer, longest, *datasets, validation, resume)
+    finish(directory, args, tokenizer, longest, test)
+
+
+def tokenizer_of(directory, train):
+    """The symbols of the training pairs, of both sides together."""
+    file = directory.path / "source.tokenizer"
+    if not file.exists():
+        SymbolTokenizer.train([text for pair in train for text in pair]).save(file)
+    return load_tokenizer(file)
+
+
+def longest_of(pairs):
+    """The most symbols of a side, its special one included."""
+    return 1 + max(len(text.split()) for pair in pairs for text in pair)
+
+
+def train_model(
+    directory, args, tokenizer, longest, train_data, validation_data, validation, resume
+):
+    """Trains up to `args.epochs` epochs or `args.minutes`."""
+    history = directory.read_history(resume.epoch)
+    minutes = sum(row["seconds"] for row in history) / 60
+    if resume.epoch >= args.epochs or minutes >= args.minutes:
+        say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
+        return
+    if resume.epoch:
+        say(f"Going on from epoch {resume.epoch}")
+    size = SIZES[args.size]
+    model = Transformer(
+        tokenizer.vocab_size, dropout=args.dropout, norm_first=args.norm_first, **size
+    )
+    model.build()
+    scale = args.peak * math.sqrt(size["d_model"] * args.warmup)
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            WarmupSchedule(size["d_model"], args.warmup, scale), beta_2=0.98, global_clipnorm=1.0
+        ),
+        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
+        metrics=[Perplexity(), TokenCount()],
+        jit_compile=True,
+    )
+    say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
+    translator = Translator(
+        model,
+        tokenizer,
+        search=GreedySearch(),
+        max_source_length=longest,
+        max_length=longest,
+        max_batch_tokens=args.tokens_per_batch,
+    )
+    quality = TranslationQuality(
+        translator,
+        *zip(*validation, strict=True),
+        metrics=[METRIC.get(args.format, "exact_match")],
+        every=args.validate_every,
+        filepath=directory.path / "model.keras",
+    )
+    model.fit(
+        train_data,
+        validation_data=validation_data,
+        initial_epoch=resume.epoch,
+        epochs=args.epochs,
+        shuffle=False,  # the dataset does it
+        verbose=2,
+        callbacks=[
+            TrainingLog(every=200),
+            quality,
+            KeepHistory(directory, history, args.minutes),
+            resume,
+        ],
+    )
+
+
+class KeepHistory(keras.callbacks.Callback):
+    """Writes history.csv, and stops when the time is up or the loss is no number."""
+
+    def __init__(self, directory, history, minutes):
+        super().__init__()
+        self.directory, self.history, self.minutes = directory, history, minutes
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the epoch's clock."""
+        self.began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the row of the epoch."""
+        if not math.isfinite(logs["loss"]):
+            sys.exit(f"error: the loss of epoch {epoch + 1} is {logs['loss']}: it has diverged.")
+        row = {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
+        self.history.append({**row, "seconds": time.perf_counter() - self.began})
+        self.directory.write_history(self.history)
+        minutes = sum(row["seconds"] for row in self.history) / 60
+        if minutes >= self.minutes:
+            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
+            self.model.stop_training = True
+
+
+def finish(directory, args, tokenizer, longest, test):
+    """Tests the best model and writes predictions, summary and export."""
+    search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
+    translator = Translator(
+        directory.load_model(),
+        tokenizer,
+        search=search,
+        max_source_length=max(longest, longest_of(test)),
+        max_length=longest,
+        max_batch_tokens=args.tokens_per_batch,
+    )
+    sources, references = zip(*test, strict=True)
+    say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
+    outputs = translator(list(sources), progress=True)
+    scratch = directory.path / ".predictions.tsv"
+    with open(scratch, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["source", "reference", "output"])
+        writer.writerows(zip(sources, references, outputs, strict=True))
+    os.replace(scratch, directory.path / "predictions.tsv")
+    right = sum(map(str.__eq__, references, outputs))
+    name, share = "Exact match", right / len(references)
+    if METRIC.get(args.format) == "word_error_rate":
+        name, share = "Word error rate", 1 - share
+    counted = f"{right:,} of {len(references):,} test pairs are right"
+    directory.export(translator)
+    directory.write("summary.txt", f"{name}: {share:.2%} ({counted}).\n")
+
+
+def parse_arguments():
+    """Returns the command line's arguments, checked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--format", choices=FORMATS, required=True)
+    for part in ("train", "test"):
+        parser.add_argument(f"--{part}", metavar="FILE", required=True)
+    parser.add_argument("--validation", metavar="FILE", help="held out when not given")
+    parser.add_argument("--output", metavar="DIR", required=True)
+    parser.add_argument("--size", choices=SIZES, default="paper")
+    parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--label-smoothing", type=float, default=0.1)
+    parser.add_argument("--norm-first", action="store_true", help="pre-norm")
+    parser.add_argument("--peak", type=float, default=0.001, help="largest learning rate")
+    parser.add_argument("--warmup", type=int, default=4000, help="updates up to it")
+    parser.add_argument("--tokens-per-batch", type=int, default=8192)
+    parser.add_argument("--epochs", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop training after these")
+    parser.add_argument("--validate-every", type=int, default=5, metavar="EPOCHS")
+    parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    for name in (
+        "warmup",
+        "tokens_per_batch",
+        "epochs",
+        "minutes",
+        "validate_every",
+        "beam",
+        "peak",
+    ):
+        if not getattr(args, name) > 0:
+            parser.error(f"--{name.replace('_', '-')} must be above 0")
+    for name in ("dropout", "label_smoothing"):
+        if not 0 <= getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
+    return args
+
+
+def say(line):
+    """Prints a line at once."""
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
