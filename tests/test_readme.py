@@ -34,9 +34,10 @@ def test_readme_holds_the_command(name):
 
 
 @pytest.mark.slow
-def test_python_blocks_of_the_readme_run_one_after_the_other(tmp_path):
-    blocks = code_blocks((REPOSITORY / "README.md").read_text(encoding="utf-8"), "python")
-    assert blocks, "README.md must show the interface in at least one ```python block"
+@pytest.mark.parametrize("page", ["README.md", "docs/training.md"])
+def test_python_blocks_run_one_after_the_other(page, tmp_path):
+    blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
+    assert blocks, f"{page} must show the interface in at least one ```python block"
     script = tmp_path / "readme.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     environment = {

@@ -22,8 +22,7 @@ class TrainingLog(keras.callbacks.Callback):
     `History`, `CSVLogger` and `TensorBoard` have these figures of an epoch when they come after
     this callback. The norm is found from Adam's first moments before and after an update,
     `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
-    optimizers without `beta_1` it is left out. With accumulation it is that of the last batch
-    of the window if that batch made an update, and 0 if it did not.
+    optimizers without `beta_1` it is left out. With accumulation it is that of the update.
 
     Args:
         every: batches from one line to the next.
@@ -53,19 +52,24 @@ class TrainingLog(keras.callbacks.Callback):
         """Starts the clocks."""
         self._epoch = epoch
         self._batches, self._norm, self._moments = 0, None, None
+        batches = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
+        self._start = max(0, self.every - batches)
         self._epoch_began = self._window_began = time.perf_counter()
         self._window_tokens = 0.0
 
     def on_train_batch_begin(self, batch, logs=None):
         """Notes the moments before the batch that will be told of."""
-        if self._batches % self.every == self.every - 1 or self._batches == 0:
+        if self._moments is None and (
+            self._batches % self.every == self._start or not self._batches
+        ):
             self._moments = self._first_moments()
 
     def on_train_batch_end(self, batch, logs=None):
         """Prints a line when it is time."""
         if self._moments is not None:
-            self._norm = self._gradient_norm(self._moments)
-            self._moments = None
+            norm = self._gradient_norm(self._moments)
+            if norm:  # else the batch was accumulated, and made no update yet
+                self._norm, self._moments = norm, None
         self._batches += 1
         if self._batches % self.every or not self.verbose:
             return

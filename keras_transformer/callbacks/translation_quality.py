@@ -46,7 +46,9 @@ class TranslationQuality(keras.callbacks.Callback):
 
     Example:
 
-    >>> quality = TranslationQuality(str.upper, ["a", "b"], ["A", "C"], metrics=["exact_match"])
+    >>> def translate(texts):
+    ...     return [text.upper() for text in texts]
+    >>> quality = TranslationQuality(translate, ["a", "b"], ["A", "C"], metrics=["exact_match"])
     >>> quality.measure()
     {'exact_match': 50.0}
     """

@@ -64,6 +64,20 @@ def test_the_norm_is_that_of_the_gradient():
     assert history["gradient_norm"] == pytest.approx([expected], rel=1e-4)
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 100])
+def test_the_norm_of_accumulated_batches_is_that_of_the_update(every):
+    """Two equal batches make one update: its gradient is that of either."""
+    model = compiled(adam(gradient_accumulation_steps=2))
+    loss, half = MaskedCrossentropy(), slice(0, 4)
+    _, by_weight = gradients(lambda: loss(LABELS, model((SOURCES, INPUTS))), [], model)
+    expected = np.sqrt(sum((gradient**2).sum() for gradient in by_weight))
+    np.testing.assert_array_equal(LABELS[half], LABELS[4:])
+    callbacks = [TrainingLog(every=every, verbose=False)]
+    fit = dict(batch_size=4, verbose=0, shuffle=False, callbacks=callbacks)
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    assert history["gradient_norm"] == pytest.approx([expected], rel=1e-4)
+
+
 def test_other_optimizers_and_metrics_are_no_trouble(capsys):
     model = compiled(keras.optimizers.SGD(0.1), metrics=[])
     fit = dict(batch_size=4, verbose=0, callbacks=[TrainingLog(every=1)])

@@ -78,6 +78,8 @@ def trained(corpus, tmp_path_factory):
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        # Under a shell in the background Ctrl-C is ignored, and a process takes that over.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 400
     while not (output / "state.npz").exists() and time.monotonic() < deadline:

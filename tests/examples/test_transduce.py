@@ -1,0 +1,102 @@
+"""The transduction example: its readers, and a run that is stopped and goes on."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from symbol_pairs import read_pairs
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / "transduce.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "expected"),
+    [
+        ("inflection", "go on\twent\tV;PST", ("g o ▁ o n <V> <PST>", "w e n t")),
+        ("g2p", "ab\tɒ  pː", ("a b", "ɒ pː")),
+        ("scan", "IN: run twice OUT: I_RUN I_RUN", ("run twice", "I_RUN I_RUN")),
+        ("pairs", "ab c\tx", ("a b ▁ c", "x")),
+        ("pairs", "e\u0301\tx", ("\u00e9", "x")),  # NFC
+    ],
+)
+def test_each_format_is_read(tmp_path, form, line, expected):
+    file = tmp_path / "pairs"
+    file.write_text(f"{line}\n\n{line}\n", encoding="utf-8")
+    assert read_pairs(file, form) == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [("inflection", "go\twent"), ("g2p", "ab"), ("scan", "OUT: x"), ("pairs", "a\t")],
+)
+def test_a_bad_line_is_named(tmp_path, form, line):
+    file = tmp_path / "pairs"
+    file.write_text(f"\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"line 2 must .*, in the format '{form}'. Received: '"):
+        read_pairs(file, form)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "pairs").write_text("\n")
+    with pytest.raises(ValueError, match="no line has a pair"):
+        read_pairs(tmp_path / "pairs", "pairs")
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "number"),
+    [
+        ("inflection", "inflection/kat.dev", 1000),
+        ("g2p", "g2p/hun_dev.tsv", 1000),
+        ("scan", "scan/tasks_test_simple.txt", 4182),
+    ],
+)
+def test_real_files_are_read(shared, form, name, number):
+    assert len(read_pairs(shared(f"data/{name}"), form)) == number
+
+
+@pytest.mark.slow
+def test_a_run_learns_goes_on_and_is_exported(tmp_path):
+    """Words read backwards: a small model learns them nearly all."""
+    words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
+    for name, part in (("train", words[::2] + words[1::4]), ("test", words[3::4])):
+        text = "".join(f"{word}\t{word[::-1]}\n" for word in part)
+        (tmp_path / name).write_text(text)
+    job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
+    job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 512]
+    job += ["--output", tmp_path / "run", "--seed", 3]
+    first = run(*job, "--epochs", 5)
+    assert first.returncode == 0, first.stderr
+    again = run(*job, "--epochs", 60)
+    assert again.returncode == 0, again.stderr
+    assert "Going on from epoch 5" in again.stdout
+    assert again.stdout.splitlines()[-1].startswith("Exact match: ")
+    with open(tmp_path / "run" / "predictions.tsv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    right = sum(row["output"] == row["reference"] for row in rows)
+    assert f"({right} of {len(rows)} test pairs are right)" in again.stdout
+    assert right / len(rows) > 0.9
+    assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()
+    other = run(*job, "--epochs", 60, "--dropout", 0.2)
+    assert other.returncode == 1
+    assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr
+
+
+def test_a_missing_file_gives_one_clear_line(tmp_path):
+    job = ["--format", "pairs", "--train", tmp_path / "no", "--test", tmp_path / "no"]
+    done = run(*job, "--output", tmp_path / "run")
+    assert done.returncode == 1
+    assert "there is no such file. Check the path." in done.stderr.splitlines()[-1]
