@@ -40,7 +40,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         pad_id: the label that does not count.
         name: name of the loss.
         reduction: `"mean"`, or `"sum"` for sample weights that already hold the division, as
-            those of `translation_dataset(batches_per_update=...)` do.
+            those of `translation_dataset(batches_per_update=...)` do; without weights it is the
+            mean too.
 
     Shapes:
         y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
@@ -84,6 +85,8 @@ class MaskedCrossentropy(keras.losses.Loss):
                     f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
                 )
             weights = weights * sample_weight
+        elif self.token_reduction == "sum":
+            weights = weights / ops.maximum(ops.sum(weights), 1.0)
         # The select also drops a Keras mask that y_pred carries: the labels alone say what counts.
         return super().__call__(y_true, zero_masked(y_pred, mask), sample_weight=weights)
 

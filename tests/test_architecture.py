@@ -39,6 +39,7 @@ FENCED_UNITS = {"text", "serving", "interop"}
 FENCED_MODULES = {"tensorflow", "tensorflow_text", "sentencepiece"}
 CORE_MODULES = {"keras", "numpy"}
 WHEN_CALLED = {
+    "callbacks": {"sacrebleu"},
     "glyphs": {"matplotlib"},
     "plots": {"matplotlib"},
 }  # imported inside a function, by those who ask for it

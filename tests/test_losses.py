@@ -172,3 +172,19 @@ def test_shapes_that_do_not_fit_are_refused_by_name(labels, logits):
         loss_of(np.ones(labels, "int32"), np.ones(logits, "float32"))
     assert str(labels) in str(caught.value)
     assert str(logits) in str(caught.value)
+
+
+def test_a_sum_takes_the_weights_as_they_are_and_without_any_is_the_mean():
+    random = np.random.default_rng(3)
+    logits = random.normal(size=(2, 3, 7)).astype("float32")
+    labels = np.array([[4, 5, 0], [6, 0, 0]])
+    total = MaskedCrossentropy(0.1, reduction="sum")
+    mean = float(MaskedCrossentropy(0.1)(labels, logits))
+    assert float(total(labels, logits)) == pytest.approx(mean, rel=1e-6)
+    weights = np.full((2, 3), 0.5, "float32")
+    assert float(total(labels, logits, weights)) == pytest.approx(mean * 3 / 2, rel=1e-6)
+    assert float(total(np.zeros_like(labels), logits)) == 0
+    twin = MaskedCrossentropy.from_config(total.get_config())
+    assert float(twin(labels, logits, weights)) == float(total(labels, logits, weights))
+    with pytest.raises(ValueError, match="`reduction` must be one of 'mean', 'sum'"):
+        MaskedCrossentropy(reduction="none")
