@@ -45,8 +45,9 @@ STACK = {
     "rms_norm": True,
     "num_key_value_heads": 1,
     "window": 4,
+    "remat": True,
 }
-LAYER = {name: value for name, value in STACK.items() if name != "num_layers"}
+LAYER = {name: value for name, value in STACK.items() if name not in ("num_layers", "remat")}
 SEARCH = {
     "min_length": 2,
     "min_length_ratio": 0.5,

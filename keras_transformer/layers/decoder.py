@@ -5,6 +5,7 @@ import keras
 from keras_transformer import arguments
 from keras_transformer.layers.block import Block
 from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
+from keras_transformer.layers.rematerialization import rematerialized
 from keras_transformer.masking import combine_masks
 
 
@@ -20,6 +21,8 @@ class Decoder(Block):
     Args:
         num_layers: number of layers.
         num_heads, d_ff, dropout, norm_first, activation: as in `DecoderLayer`.
+        remat: whether a training step keeps one tensor a layer and computes the rest again for
+            the gradient: less memory, about a third more time.
         **kwargs: its other options, and those of every Keras layer. One `position` serves all
             layers, so that a `RelativePositionBias` is shared by them.
 
@@ -58,10 +61,13 @@ class Decoder(Block):
         dropout=0.1,
         norm_first=False,
         activation="relu",
+        *,
+        remat=False,
         **kwargs,
     ):
         super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
+        self.remat = arguments.boolean("remat", remat)
 
     def build(self, inputs_shape, memory_shape=None):
         """Builds the layers."""
@@ -96,17 +102,19 @@ class Decoder(Block):
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
         hidden, layer_weights, hidden_states = inputs, [], []
+        options = {
+            "padding_mask": padding_mask,
+            "memory_padding_mask": memory_padding_mask,
+            "attention_mask": attention_mask,
+            "memory_attention_mask": memory_attention_mask,
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+        }
         for layer in self.layers:
-            outputs = layer(
-                hidden,
-                memory=memory,
-                padding_mask=padding_mask,
-                memory_padding_mask=memory_padding_mask,
-                attention_mask=attention_mask,
-                memory_attention_mask=memory_attention_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
+            if self.remat and training and not return_attention_scores:
+                outputs = rematerialized(layer, hidden, memory, **options)
+            else:
+                outputs = layer(hidden, memory=memory, **options)
             hidden, weights = outputs if return_attention_scores else (outputs, None)
             layer_weights.append(weights)
             hidden_states.append(hidden)
@@ -166,4 +174,4 @@ class Decoder(Block):
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_layers": self.num_layers}
+        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}

@@ -1,11 +1,25 @@
 """Dropout whose random numbers cost next to nothing inside a compiled step."""
 
 import math
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import keras
 from keras import ops
 
 __all__ = ["Dropout"]
+
+SEEDS = ContextVar("SEEDS", default=None)
+
+
+@contextmanager
+def given_seeds(seeds):
+    """Within it dropouts take their seeds from `seeds`, by their `id`; None lets them draw."""
+    token = SEEDS.set(seeds)
+    try:
+        yield
+    finally:
+        SEEDS.reset(token)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -52,7 +66,9 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         shape = ops.shape(inputs)
         size = math.prod(shape) if None not in inputs.shape else ops.prod(ops.stack(shape))
-        words = ops.reshape(random_words(self.seed_generator.next(), size), shape)
+        seeds = SEEDS.get()
+        seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
+        words = ops.reshape(random_words(seed, size), shape)
         # The words are uniform over all signed 32-bit integers.
         kept = words >= round(self.rate * 2**32) - 2**31
         scale = ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)

@@ -5,6 +5,7 @@ import keras
 from keras_transformer import arguments
 from keras_transformer.layers.block import Block
 from keras_transformer.layers.encoder_layer import EncoderLayer
+from keras_transformer.layers.rematerialization import rematerialized
 from keras_transformer.masking import combine_masks
 
 
@@ -17,6 +18,8 @@ class Encoder(Block):
     Args:
         num_layers: number of layers.
         num_heads, d_ff, dropout, norm_first, activation: as in `EncoderLayer`.
+        remat: whether a training step keeps one tensor a layer and computes the rest again for
+            the gradient: less memory, about a third more time.
         **kwargs: its other options, and those of every Keras layer. One `position` serves all
             layers, so that a `RelativePositionBias` is shared by them.
 
@@ -50,10 +53,13 @@ class Encoder(Block):
         dropout=0.1,
         norm_first=False,
         activation="relu",
+        *,
+        remat=False,
         **kwargs,
     ):
         super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
+        self.remat = arguments.boolean("remat", remat)
 
     def build(self, input_shape):
         """Builds the layers."""
@@ -83,9 +89,11 @@ class Encoder(Block):
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         hidden, hidden_states = inputs, []
         for layer in self.layers:
-            hidden = layer(
-                hidden, padding_mask=padding_mask, attention_mask=attention_mask, training=training
-            )
+            masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
+            if self.remat and training:
+                hidden = rematerialized(layer, hidden, training=training, **masks)
+            else:
+                hidden = layer(hidden, training=training, **masks)
             hidden_states.append(hidden)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
@@ -111,4 +119,4 @@ class Encoder(Block):
 
     def get_config(self):
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_layers": self.num_layers}
+        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}

@@ -45,6 +45,7 @@ class Transformer(keras.Model):
         embedding_dropout: rate of the dropout on embeddings with positions; `dropout` when None.
         attention_dropout, feed_forward_dropout, rms_norm, num_key_value_heads, window: as in
             `EncoderLayer`.
+        remat: as in `Encoder`.
 
     Shapes:
         inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
@@ -95,6 +96,7 @@ class Transformer(keras.Model):
         rms_norm=False,
         num_key_value_heads=None,
         window=None,
+        remat=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -121,6 +123,7 @@ class Transformer(keras.Model):
             "rms_norm": rms_norm,
             "num_key_value_heads": num_key_value_heads,
             "window": window,
+            "remat": remat,
         }
         position = PositionalEncoding() if position is None else position
         self._create_layers(checked_block_position(position, self.dtype_policy))

@@ -1,0 +1,102 @@
+"""Rematerialised stacks: the same outputs, gradients and dropout masks, in less memory."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import (
+    Decoder,
+    Encoder,
+    MaskedCrossentropy,
+    RelativePositionBias,
+    Transformer,
+)
+from tests.backends import BACKEND, array, gradients, normal, on_tensorflow, prepared
+
+SIZES = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.4}
+SOURCES = np.array([[5, 6, 7, 3, 0, 0], [8, 3, 0, 0, 0, 0]] * 2, "int32")
+INPUTS = np.array([[2, 9, 5, 4], [2, 6, 0, 0]] * 2, "int32")
+LABELS = np.array([[9, 5, 4, 3], [6, 3, 0, 0]] * 2, "int32")
+
+
+def fitted(jit_compile, **arguments):
+    keras.utils.set_random_seed(5)
+    model = Transformer(11, **{**SIZES, **arguments})
+    model.build()
+    loss = MaskedCrossentropy(0.1)
+    model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=jit_compile)
+    fit = dict(batch_size=2, epochs=2, verbose=0, shuffle=False)
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    return history["loss"], [array(weight) for weight in model.weights]
+
+
+OPTIONS = {
+    "the paper": {},
+    "pre-norm": {"norm_first": True, "attention_dropout": 0.3, "feed_forward_dropout": 0.3},
+    "shared bias": {"position": RelativePositionBias(4, 8)},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "jit_compile"), [*((name, False) for name in OPTIONS), ("the paper", True)]
+)
+def test_training_with_dropout_is_the_same(name, jit_compile):
+    if jit_compile and BACKEND == "torch":
+        pytest.skip("PyTorch's compiler is not asked for")
+    options = OPTIONS[name]
+    expected_losses, expected = fitted(jit_compile, **options)
+    losses, weights = fitted(jit_compile, remat=True, **options)
+    assert losses == pytest.approx(expected_losses, rel=1e-5)
+    for weight, value in zip(weights, expected, strict=True):
+        np.testing.assert_allclose(weight, value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("stack", [Encoder, Decoder])
+def test_the_gradient_of_the_inputs_is_the_same(stack):
+    """Of one step, in which another mask of the recomputation would show at once."""
+    inputs, factors, found = normal(1, 2, 5, 8), normal(2, 2, 5, 8), []
+    mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
+    for remat in (False, True):
+        keras.utils.set_random_seed(2)
+        layer = stack(2, 2, 12, dropout=0.5, remat=remat)
+        layer.build(inputs.shape)
+
+        def total(x, layer=layer):
+            outputs = layer(x, padding_mask=mask, training=True)
+            return keras.ops.sum(outputs * keras.ops.convert_to_tensor(factors))
+
+        found.append(gradients(total, [inputs])[0][0])
+    assert np.abs(found[0]).max() > 0.01
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled", "reloaded"])
+def test_outputs_outside_of_training_are_the_same(way, tmp_path):
+    keras.utils.set_random_seed(3)
+    plain, twin = Encoder(2, 2, 12), Encoder(2, 2, 12, remat=True)
+    inputs = normal(1, 2, 5, 8)
+    for layer in (plain, twin):
+        layer.build(inputs.shape)
+    twin.set_weights(plain.get_weights())
+    run = prepared(way, twin, [inputs], tmp_path)
+    np.testing.assert_allclose(run(inputs), array(plain(inputs)), rtol=1e-5, atol=1e-6)
+
+
+def test_a_bad_argument_raises():
+    with pytest.raises(ValueError, match="`remat` must be True or False. Received: remat='full'"):
+        Encoder(2, 2, 12, remat="full")
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_the_peak_of_memory_is_lower():
+    peaks = []
+    for more in ([], ["--remat"]):
+        command = [sys.executable, "-m", "benchmarks.ours_training", "--no-jit", *more]
+        command += ["--size", "base", "--seconds", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split('"rss_mb": ')[1].split(",")[0]))
+    assert peaks[1] < 0.9 * peaks[0], peaks
