@@ -46,6 +46,7 @@ SIZES = {
     "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
 }
 METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
+SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
 SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first")
@@ -143,7 +144,7 @@ def train_model(
         model,
         tokenizer,
         search=GreedySearch(),
-        max_source_length=longest,
+        max_source_length=max(SHORTEST, longest),
         max_length=longest,
         max_batch_tokens=args.tokens_per_batch,
     )
@@ -201,7 +202,7 @@ def finish(directory, args, tokenizer, longest, test):
         directory.load_model(),
         tokenizer,
         search=search,
-        max_source_length=max(longest, longest_of(test)),
+        max_source_length=max(SHORTEST, longest, longest_of(test)),
         max_length=longest,
         max_batch_tokens=args.tokens_per_batch,
     )

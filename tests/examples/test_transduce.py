@@ -2,6 +2,7 @@
 
 import csv
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,8 @@ def test_real_files_are_read(shared, form, name, number):
 def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     """Words read backwards: a small model learns them nearly all."""
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
-    for name, part in (("train", words[::2] + words[1::4]), ("test", words[3::4])):
+    random.Random(1).shuffle(words)
+    for name, part in (("train", words[:400]), ("test", words[400:])):
         text = "".join(f"{word}\t{word[::-1]}\n" for word in part)
         (tmp_path / name).write_text(text)
     job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
@@ -88,7 +90,7 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
         rows = list(csv.DictReader(file, delimiter="\t"))
     right = sum(row["output"] == row["reference"] for row in rows)
     assert f"({right} of {len(rows)} test pairs are right)" in again.stdout
-    assert right / len(rows) > 0.9
+    assert right / len(rows) > 0.8
     assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
