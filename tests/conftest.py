@@ -1,5 +1,6 @@
 """Settings of every test run: the backend, hypothesis, optional corpora, tests of one backend."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -36,6 +37,21 @@ def shared_path(relative):
 def shared():
     """`shared("data/...")` is `shared_path("data/...")`."""
     return shared_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs_freed():
+    """Frees what JAX has compiled for a module of tests, when it is over.
+
+    Each program holds memory mappings, of which Linux lets a process have 65,530: the whole suite
+    needs more, and the compiler that gets none crashes.
+    """
+    yield
+    if BACKEND == "jax":
+        import jax
+
+        gc.collect()  # models hold their training steps
+        jax.clear_caches()
 
 
 class TensorFlowOnlyModule(pytest.Module):
