@@ -1,15 +1,11 @@
 """CharacterTokenizer: one id for each Unicode character, for symbol tasks and small alphabets."""
 
-import collections
-
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import arguments
-from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
+from keras_transformer.text import vocabulary
+from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
-
-SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
 class CharacterTokenizer(Tokenizer):
@@ -49,7 +45,7 @@ class CharacterTokenizer(Tokenizer):
                 "`characters` must be Unicode characters, which surrogates are not. "
                 f"Received: characters={characters!a:.120}"
             )
-        super().__init__([*SPECIAL_PIECES, *characters])
+        super().__init__([*vocabulary.SPECIAL_PIECES, *characters])
         self._characters = characters
 
     @classmethod
@@ -72,39 +68,17 @@ class CharacterTokenizer(Tokenizer):
         >>> CharacterTokenizer.train(["banana"], vocab_size=6).pieces([4, 5])
         ['a', 'n']
         """
-        if vocab_size is not None:
-            smallest = len(SPECIAL_PIECES) + 1
-            if arguments.positive_integer("vocab_size", vocab_size) < smallest:
-                raise ValueError(
-                    f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
-                )
-        counts = collections.Counter()
-        for text in text_list("texts", texts):
-            counts.update(valid_text(text))
-        if not counts:
-            raise ValueError("`texts` must hold at least one character. Received: only empty texts")
-        ordered = sorted(counts, key=lambda character: (-counts[character], character))
-        limit = None if vocab_size is None else vocab_size - len(SPECIAL_PIECES)
-        return cls(ordered[:limit])
+        return cls(vocabulary.most_frequent(texts, list, vocab_size, "character"))
 
     def tokenize_graph(self, strings):
         """Looks each code point up by binary search in the sorted ones."""
         code_points = np.array([ord(character) for character in self._characters], dtype="int32")
-        order = np.argsort(code_points)
-        sorted_points = tf.constant(code_points[order])
-        sorted_ids = tf.constant((order + len(SPECIAL_PIECES)).astype("int32"))
         points = tf.strings.unicode_decode(strings, "UTF-8")
-        values = points.flat_values
-        places = tf.minimum(tf.searchsorted(sorted_points, values), len(code_points) - 1)
-        known = tf.gather(sorted_points, places) == values
-        return points.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), self.unk_id))
+        return vocabulary.ids_of(points, code_points, self.unk_id)
 
     def detokenize_graph(self, ids):
         """Joins the characters of each row."""
-        surfaces = ["", REPLACEMENT, "", "", *self._characters]
-        table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
-        characters = ids.with_flat_values(tf.gather(table, ids.flat_values))
-        return tf.strings.reduce_join(characters, axis=1)
+        return vocabulary.joined(ids, self._characters)
 
     def _options_and_payload(self):
         return {}, "".join(self._characters).encode()

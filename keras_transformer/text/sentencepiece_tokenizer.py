@@ -10,8 +10,8 @@ import tensorflow_text as tf_text
 from keras_transformer import arguments
 from keras_transformer.text.strings import text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.vocabulary import SPECIAL_PIECES
 
-SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 MODEL_TYPES = ("bpe", "unigram")
 LOSSLESS_SETTINGS = {
     "normalization_rule_name": "identity",

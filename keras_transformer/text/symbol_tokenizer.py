@@ -1,15 +1,11 @@
 """SymbolTokenizer: one id for each symbol between spaces, for phones, tags, actions and words."""
 
-import collections
-
-import numpy as np
 import tensorflow as tf
 
-from keras_transformer import arguments
-from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
+from keras_transformer.text import vocabulary
+from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
-SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 NUM_FINGERPRINTS = 2**63 - 1
 
 
@@ -46,7 +42,7 @@ class SymbolTokenizer(Tokenizer):
                 "`symbols` must be one or more distinct strings without white space. "
                 f"Received: symbols={symbols!a:.120}"
             )
-        super().__init__([*SPECIAL_PIECES, *symbols])
+        super().__init__([*vocabulary.SPECIAL_PIECES, *symbols])
         self._symbols = [valid_text(symbol) for symbol in symbols]
 
     @classmethod
@@ -69,40 +65,19 @@ class SymbolTokenizer(Tokenizer):
         >>> SymbolTokenizer.train(["b a b"]).pieces([4, 5])
         ['b', 'a']
         """
-        if vocab_size is not None:
-            smallest = len(SPECIAL_PIECES) + 1
-            if arguments.positive_integer("vocab_size", vocab_size) < smallest:
-                raise ValueError(
-                    f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
-                )
-        counts = collections.Counter()
-        for text in text_list("texts", texts):
-            counts.update(valid_text(text).split())
-        if not counts:
-            raise ValueError("`texts` must hold at least one symbol. Received: only empty texts")
-        ordered = sorted(counts, key=lambda symbol: (-counts[symbol], symbol))
-        limit = None if vocab_size is None else vocab_size - len(SPECIAL_PIECES)
-        return cls(ordered[:limit])
+        return cls(vocabulary.most_frequent(texts, str.split, vocab_size, "symbol"))
 
     def tokenize_graph(self, strings):
-        """Looks up each symbol's 63-bit fingerprint by binary search: no table to be tracked."""
+        """Looks each symbol up by its 63-bit fingerprint."""
         with tf.init_scope():
             prints = fingerprints(tf.constant(self._symbols)).numpy()
-        order = np.argsort(prints)
-        sorted_prints = tf.constant(prints[order])
-        sorted_ids = tf.constant((order + len(SPECIAL_PIECES)).astype("int32"))
         symbols = tf.strings.split(strings)
-        values = fingerprints(symbols.flat_values)
-        places = tf.minimum(tf.searchsorted(sorted_prints, values), len(prints) - 1)
-        known = tf.gather(sorted_prints, places) == values
-        return symbols.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), self.unk_id))
+        values = symbols.with_flat_values(fingerprints(symbols.flat_values))
+        return vocabulary.ids_of(values, prints, self.unk_id)
 
     def detokenize_graph(self, ids):
         """Joins the symbols of each row by spaces."""
-        surfaces = ["", REPLACEMENT, "", "", *self._symbols]
-        table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
-        symbols = ids.with_flat_values(tf.gather(table, ids.flat_values))
-        return tf.strings.reduce_join(symbols, axis=1, separator=" ")
+        return vocabulary.joined(ids, self._symbols, separator=" ")
 
     def _options_and_payload(self):
         return {}, " ".join(self._symbols).encode()

@@ -1,0 +1,53 @@
+"""Vocabularies that list their items: how they are learned, and how items become ids and text."""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer import arguments
+from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
+
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+def most_frequent(texts, split, vocab_size, kind):
+    """Returns the items that `split` finds in `texts`, most frequent first, then by code point.
+
+    No more than fit in `vocab_size` with the special pieces; None keeps all. `kind` names an item
+    in errors.
+    """
+    smallest = len(SPECIAL_PIECES) + 1
+    if vocab_size is not None:
+        if arguments.positive_integer("vocab_size", vocab_size) < smallest:
+            raise ValueError(
+                f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
+            )
+        vocab_size -= len(SPECIAL_PIECES)
+    counts = collections.Counter()
+    for text in text_list("texts", texts):
+        counts.update(split(valid_text(text)))
+    if not counts:
+        raise ValueError(f"`texts` must hold at least one {kind}. Received: only empty texts")
+    return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]
+
+
+def ids_of(keys, vocabulary_keys, unk_id):
+    """Returns the ids of ragged `keys` by binary search: no table to be tracked.
+
+    `vocabulary_keys` is the array of the items' own distinct keys, in the order of their ids.
+    """
+    order = np.argsort(vocabulary_keys)
+    sorted_keys = tf.constant(vocabulary_keys[order])
+    sorted_ids = tf.constant((order + len(SPECIAL_PIECES)).astype("int32"))
+    places = tf.minimum(tf.searchsorted(sorted_keys, keys.flat_values), len(order) - 1)
+    known = tf.gather(sorted_keys, places) == keys.flat_values
+    return keys.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), unk_id))
+
+
+def joined(ids, items, separator=""):
+    """Returns the strings of ragged `ids`: their items, joined by `separator`."""
+    surfaces = ["", REPLACEMENT, "", "", *items]
+    table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
+    found = ids.with_flat_values(tf.gather(table, ids.flat_values))
+    return tf.strings.reduce_join(found, axis=1, separator=separator)
