@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_transformer import arguments
 from keras_transformer.text.buckets import MULTIPLE, make_buckets, round_up
 from keras_transformer.text.dataset_report import DatasetReport
+from keras_transformer.text.passes import Passes
 from keras_transformer.text.strings import text_list
 from keras_transformer.text.token_store import tokenize_all
 
@@ -109,33 +110,19 @@ def translation_dataset(
     buckets = _buckets(*lengths, kept, tokens_per_batch, max_shapes)
     if shuffle and seed is None:
         seed = np.random.SeedSequence().entropy
-    epochs = itertools.count(first_epoch)
-    report = _report(
-        len(source_texts), num_too_long, num_empty, lengths, kept, buckets, batches_per_update
-    )
-    batches_per_epoch = batches_per_epoch or report.num_batches
+    seed = seed if shuffle else None
+    passes = Passes(sources, targets, buckets, seed, target_tokenizer, batches_per_update)
+    batches_per_epoch = batches_per_epoch or passes.num_batches
     if batches_per_epoch % batches_per_update:
         raise ValueError(
             "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
+    report = _report(len(source_texts), num_too_long, num_empty, lengths, kept, passes)
+    epochs = itertools.count(first_epoch)
 
     def epoch():
-        start = next(epochs) * batches_per_epoch
-        number = None
-        for position in range(start, start + batches_per_epoch):
-            if position // report.num_batches != number:
-                number = position // report.num_batches
-                random = np.random.default_rng([seed, number]) if shuffle else None
-                order = _epoch_order(buckets, random, batches_per_update)
-            index = position % report.num_batches
-            batch = _batch(sources, targets, *order[index], target_tokenizer)
-            if batches_per_update == 1:
-                yield batch
-            else:
-                first = index - index % batches_per_update
-                update = order[first : first + batches_per_update]
-                yield *batch, _update_weights(batch[1], update, targets, target_tokenizer.pad_id)
+        return passes.batches(next(epochs) * batches_per_epoch, batches_per_epoch)
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ((ids, ids), ids)
@@ -209,49 +196,19 @@ def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes)
     return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
 
 
-def _epoch_order(buckets, random, batches_per_update):
-    """Returns the batches of one epoch as (bucket, members), shuffled unless `random` is None."""
-    order = []
-    for bucket in buckets:
-        members = bucket.members if random is None else random.permutation(bucket.members)
-        for start in range(0, len(members), bucket.rows):
-            order.append((bucket, members[start : start + bucket.rows]))
-    if random is not None:
-        order = [order[index] for index in random.permutation(len(order))]
-    missing = -len(order) % batches_per_update
-    return order + [(buckets[0], buckets[0].members[:0])] * missing
-
-
-def _update_weights(labels, update, targets, pad_id):
-    """Weights whose sums over the batches of an update have as their mean the mean over tokens."""
-    num_tokens = sum(int((targets.lengths[members] + 1).sum()) for _, members in update)
-    return np.where(labels != pad_id, np.float32(len(update) / num_tokens), np.float32(0))
-
-
-def _batch(sources, targets, bucket, members, special):
-    """Returns `((source_ids, target_in_ids), target_out_ids)` of one batch as arrays."""
-    source_shape = bucket.rows, bucket.source_length
-    target_shape = bucket.rows, bucket.target_length
-    source_ids = sources.padded(members, source_shape, special.pad_id, last_id=special.eos_id)
-    target_in_ids = targets.padded(members, target_shape, special.pad_id, first_id=special.bos_id)
-    target_out_ids = targets.padded(members, target_shape, special.pad_id, last_id=special.eos_id)
-    return (source_ids, target_in_ids), target_out_ids
-
-
-def _report(num_pairs, num_too_long, num_empty, lengths, kept, buckets, batches_per_update):
+def _report(num_pairs, num_too_long, num_empty, lengths, kept, passes):
     num_tokens = tuple(int(side[kept].sum()) for side in lengths)
-    num_batches = sum(bucket.num_batches for bucket in buckets)
     positions = sum(
         bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
-        for bucket in buckets
+        for bucket in passes.buckets
     )
     return DatasetReport(
         num_pairs=num_pairs,
         num_kept=len(kept),
         num_too_long=num_too_long,
         num_empty=num_empty,
-        num_batches=-(-num_batches // batches_per_update) * batches_per_update,
-        shapes=tuple(bucket.shape for bucket in buckets),
+        num_batches=passes.num_batches,
+        shapes=tuple(bucket.shape for bucket in passes.buckets),
         num_tokens=num_tokens,
         padding_ratio=1 - sum(num_tokens) / positions,
     )

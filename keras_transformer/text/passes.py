@@ -1,0 +1,80 @@
+"""The batches of pass after pass over the pairs, each pass in an order of its own."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_transformer.text.token_store import TokenStore
+from keras_transformer.text.tokenizer import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """All batches of a training in a row: batch `i` follows from the fields and `i` alone.
+
+    Args:
+        sources: the source ids of all pairs, a store.
+        targets: those of the targets.
+        buckets: the shapes of batch, with the pairs of each.
+        seed: of the order of each pass; None for from short to long.
+        special: a tokenizer, for `pad_id`, `bos_id` and `eos_id`.
+        batches_per_update: batches whose weights are made together.
+    """
+
+    sources: TokenStore
+    targets: TokenStore
+    buckets: list
+    seed: int | None
+    special: Tokenizer
+    batches_per_update: int = 1
+
+    @property
+    def num_batches(self):
+        """The number of batches of a pass, filled up to whole updates."""
+        return self.batches_per_update * -(
+            -sum(bucket.num_batches for bucket in self.buckets) // self.batches_per_update
+        )
+
+    def batches(self, start, number):
+        """Yields `number` batches, from batch `start` on."""
+        current = None
+        for position in range(start, start + number):
+            if position // self.num_batches != current:
+                current = position // self.num_batches
+                order = self._order(current)
+            index = position % self.num_batches
+            batch = self._batch(*order[index])
+            if self.batches_per_update > 1:
+                first = index - index % self.batches_per_update
+                update = order[first : first + self.batches_per_update]
+                batch += (self._weights(batch[1], update),)
+            yield batch
+
+    def _order(self, number):
+        """Returns the batches of pass `number` as (bucket, members)."""
+        random = None if self.seed is None else np.random.default_rng([self.seed, number])
+        order = []
+        for bucket in self.buckets:
+            members = bucket.members if random is None else random.permutation(bucket.members)
+            for start in range(0, len(members), bucket.rows):
+                order.append((bucket, members[start : start + bucket.rows]))
+        if random is not None:
+            order = [order[index] for index in random.permutation(len(order))]
+        first = self.buckets[0]
+        return order + [(first, first.members[:0])] * (self.num_batches - len(order))
+
+    def _batch(self, bucket, members):
+        """Returns `((source_ids, target_in_ids), target_out_ids)` of one batch as arrays."""
+        source_shape = bucket.rows, bucket.source_length
+        target_shape = bucket.rows, bucket.target_length
+        pad_id, bos_id, eos_id = self.special.pad_id, self.special.bos_id, self.special.eos_id
+        source_ids = self.sources.padded(members, source_shape, pad_id, last_id=eos_id)
+        target_in_ids = self.targets.padded(members, target_shape, pad_id, first_id=bos_id)
+        target_out_ids = self.targets.padded(members, target_shape, pad_id, last_id=eos_id)
+        return (source_ids, target_in_ids), target_out_ids
+
+    def _weights(self, labels, update):
+        """Weights whose sums over an update's batches have as their mean the mean over tokens."""
+        num_tokens = sum(int((self.targets.lengths[members] + 1).sum()) for _, members in update)
+        weight = np.float32(len(update) / num_tokens)
+        return np.where(labels != self.special.pad_id, weight, np.float32(0))
