@@ -10,12 +10,20 @@ from keras_transformer.masking import padding_mask, zero_masked
 __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
 
 
-class _TokenMean(keras.metrics.Mean):
-    """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
+class _OfTokens:
+    """What the metrics have in common: the label that is no token."""
 
     def __init__(self, pad_id, name, dtype):
         super().__init__(name=name, dtype=dtype)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
+
+
+class _TokenMean(_OfTokens, keras.metrics.Mean):
+    """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""
@@ -26,10 +34,6 @@ class _TokenMean(keras.metrics.Mean):
         values = self.token_values(ops.cast(y_true, "int32"), zero_masked(y_pred, mask))
         # One axis: Mean would average each row first, and rows of long batches would count less.
         return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -115,7 +119,7 @@ class Perplexity(_TokenMean):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenCount(keras.metrics.Sum):
+class TokenCount(_OfTokens, keras.metrics.Sum):
     """Counts real target tokens: what `TrainingLog` makes tokens a second of.
 
     `tokens = sum(label != pad_id)`
@@ -144,21 +148,16 @@ class TokenCount(keras.metrics.Sum):
     """
 
     def __init__(self, pad_id=0, name="tokens", dtype=None):
-        super().__init__(name=name, dtype=dtype)
-        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        super().__init__(pad_id, name, dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels; weights do not count."""
         mask = padding_mask(ops.cast(y_true, "int32"), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
 
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
-
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PaddingRatio(keras.metrics.Mean):
+class PaddingRatio(_OfTokens, keras.metrics.Mean):
     """Measures which share of the target positions is padding.
 
     `padding_ratio = sum(label == pad_id) / positions`
@@ -187,14 +186,9 @@ class PaddingRatio(keras.metrics.Mean):
     """
 
     def __init__(self, pad_id=0, name="padding_ratio", dtype=None):
-        super().__init__(name=name, dtype=dtype)
-        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        super().__init__(pad_id, name, dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels; weights do not count."""
         is_padding = ops.logical_not(padding_mask(ops.cast(y_true, "int32"), self.pad_id))
         super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
