@@ -48,6 +48,12 @@ def read_arrays(path, variables):
     return values
 
 
+def assign(variables, values):
+    """Sets variables, in their own types."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), variable.dtype))
+
+
 def as_numpy(variable):
     """The value as an array that NumPy can store: bfloat16 as float32, which holds it exactly."""
     value = variable.value if hasattr(variable, "value") else variable

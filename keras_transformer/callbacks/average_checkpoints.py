@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_transformer import arguments
-from keras_transformer.callbacks.array_file import as_numpy, read_arrays, write_arrays
+from keras_transformer.callbacks.array_file import as_numpy, assign, read_arrays, write_arrays
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
@@ -97,9 +97,3 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def _number(file):
         match = re.fullmatch(r"weights-(\d+)\.npz", file.name)
         return int(match.group(1)) if match else 0
-
-
-def assign(weights, values):
-    """Sets weights, in their own types."""
-    for weight, value in zip(weights, values, strict=True):
-        weight.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), weight.dtype))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.callbacks.array_file import read_arrays, read_facts, write_arrays
+from keras_transformer.callbacks.array_file import assign, read_arrays, read_facts, write_arrays
 
 
 class ExactResume(keras.callbacks.Callback):
@@ -60,8 +60,7 @@ class ExactResume(keras.callbacks.Callback):
             optimizer.build(self.model.trainable_variables)
         if self._found:
             variables = self._variables()
-            for variable, value in zip(variables, read_arrays(self.path, variables), strict=True):
-                variable.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), variable.dtype))
+            assign(variables, read_arrays(self.path, variables))
 
     def on_epoch_begin(self, epoch, logs=None):
         """Checks that `fit` goes on where the state ends."""
