@@ -19,7 +19,7 @@ class Encoder(Block):
         num_layers: number of layers.
         num_heads, d_ff, dropout, norm_first, activation: as in `EncoderLayer`.
         remat: whether a training step keeps one tensor a layer and computes the rest again for
-            the gradient: less memory, about a third more time.
+            the gradient: less memory, more time.
         **kwargs: its other options, and those of every Keras layer. One `position` serves all
             layers, so that a `RelativePositionBias` is shared by them.
 
