@@ -2,8 +2,11 @@
 
 import csv
 import json
+import math
 import os
 import shutil
+import sys
+import time
 from pathlib import Path
 
 import keras
@@ -139,3 +142,36 @@ class RunDirectory:
     def load_model(self, name="model.keras"):
         """Loads a `.keras` file of the run."""
         return keras.saving.load_model(self.path / name)
+
+
+class KeepHistory(keras.callbacks.Callback):
+    """Writes history.csv, and stops when the time is up or the loss is no number."""
+
+    def __init__(self, directory, history, minutes):
+        super().__init__()
+        self.directory, self.history, self.minutes = directory, history, minutes
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the epoch's clock."""
+        self.began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the row of the epoch."""
+        for name in ("loss", "val_loss"):
+            if not math.isfinite(logs.get(name, 0)):
+                sys.exit(
+                    f"error: the {name} of epoch {epoch + 1} is {logs[name]}: the training has "
+                    "diverged. The epochs before are kept."
+                )
+        row = {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
+        self.history.append({**row, "seconds": time.perf_counter() - self.began})
+        self.directory.write_history(self.history)
+        minutes = sum(row["seconds"] for row in self.history) / 60
+        if minutes >= self.minutes:
+            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
+            self.model.stop_training = True
+
+
+def say(line):
+    """Prints a line at once."""
+    print(line, flush=True)

@@ -44,7 +44,7 @@ from keras_transformer.callbacks import (
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory
+from run_directory import KeepHistory, RunDirectory, say
 from train_options import SIZES, parse_arguments
 
 NUM_DATE_PAIRS = 30_000
@@ -318,48 +318,28 @@ def build_model(args, source_tokenizer, target_tokenizer):
     return model
 
 
-class KeepEpoch(keras.callbacks.Callback):
+class KeepEpoch(KeepHistory):
     """Keeps each finished epoch in the run directory and shows a few translations."""
 
     def __init__(self, directory, history, minutes, sampler, samples, keeps_best_loss):
-        super().__init__()
-        self.directory = directory
-        self.history = history
-        self.minutes = minutes
-        self.sampler = sampler
-        self.samples = samples
+        super().__init__(directory, history, minutes)
+        self.sampler, self.samples = sampler, samples
         self.keeps_best_loss = keeps_best_loss
-
-    def on_epoch_begin(self, epoch, logs=None):
-        """Starts the epoch's clock."""
-        self.started = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves, shows samples, and stops when the time is up."""
-        if not math.isfinite(logs["loss"] + logs["val_loss"]):
-            sys.exit(
-                f"error: the loss of epoch {epoch + 1} is {logs['loss']}, on the validation set "
-                f"{logs['val_loss']}: the training has diverged. The epochs before are kept."
-            )
         best = min((row["val_perplexity"] for row in self.history), default=math.inf)
-        row = {"epoch": epoch + 1, **{key: float(value) for key, value in logs.items()}}
-        row["seconds"] = time.perf_counter() - self.started
-        self.history.append(row)
-        is_best = row["val_perplexity"] < best
-        self.directory.write_history(self.history)
-        if is_best and self.keeps_best_loss:
+        super().on_epoch_end(epoch, logs)
+        perplexity = logs["val_perplexity"]
+        if perplexity < best and self.keeps_best_loss:
             self.directory.save_model(self.model, "model.keras")
         say(
-            f"  epoch {epoch + 1}: validation loss {math.log(row['val_perplexity']):.3f} a token, "
-            f"perplexity {row['val_perplexity']:.2f}{' (best so far)' if is_best else ''}"
+            f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
+            f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
         )
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.sampler(sources), strict=True):
             say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
-        minutes = sum(row["seconds"] for row in self.history) / 60
-        if minutes >= self.minutes:
-            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
-            self.model.stop_training = True
 
 
 def evaluate(args, hypotheses, references):
@@ -418,11 +398,6 @@ def check_installed(*names):
 def flat(text):
     """A translation on one line."""
     return " ".join(text.split("\n"))
-
-
-def say(line):
-    """Prints a line at once."""
-    print(line, flush=True)
 
 
 if __name__ == "__main__":

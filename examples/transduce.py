@@ -36,7 +36,7 @@ from keras_transformer.callbacks import ExactResume, TrainingLog, TranslationQua
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
-from run_directory import RunDirectory
+from run_directory import KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 
 # Wu et al. 2021, "Applying the Transformer to Character-level Transduction": 4 layers, width 256,
@@ -171,30 +171,6 @@ def train_model(
     )
 
 
-class KeepHistory(keras.callbacks.Callback):
-    """Writes history.csv, and stops when the time is up or the loss is no number."""
-
-    def __init__(self, directory, history, minutes):
-        super().__init__()
-        self.directory, self.history, self.minutes = directory, history, minutes
-
-    def on_epoch_begin(self, epoch, logs=None):
-        """Starts the epoch's clock."""
-        self.began = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Writes the row of the epoch."""
-        if not math.isfinite(logs["loss"]):
-            sys.exit(f"error: the loss of epoch {epoch + 1} is {logs['loss']}: it has diverged.")
-        row = {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
-        self.history.append({**row, "seconds": time.perf_counter() - self.began})
-        self.directory.write_history(self.history)
-        minutes = sum(row["seconds"] for row in self.history) / 60
-        if minutes >= self.minutes:
-            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
-            self.model.stop_training = True
-
-
 def finish(directory, args, tokenizer, longest, test):
     """Tests the best model and writes predictions, summary and export."""
     search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
@@ -262,11 +238,6 @@ def parse_arguments():
         if not 0 <= getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
     return args
-
-
-def say(line):
-    """Prints a line at once."""
-    print(line, flush=True)
 
 
 if __name__ == "__main__":
