@@ -10,11 +10,11 @@ turns in each round, and the best round of each counts. Leave the machine alone 
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
+
+from benchmarks.timing import THREADS, lines_of
 
 # Each peer: name, script, its options, and the searches it runs at which size.
 PEERS = {
@@ -132,27 +132,15 @@ def ours(job, args, batches=BATCHES):
 def peer(name, size, beam, args):
     """The lines printed by a peer's script, best of the settings that it has."""
     script, options = PEERS[name]
-    threads = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
     command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
     command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]
-    settings = [threads]
+    settings = [THREADS]
     if script.startswith("ctranslate2"):
-        settings.append({**threads, "CT2_USE_MKL": "0"})
+        settings.append({**THREADS, "CT2_USE_MKL": "0"})
     found = []
     for environment in settings:
         found += lines_of(command, environment, cwd=args.peers)
     return found
-
-
-def lines_of(command, environment, cwd=None):
-    """Runs `command` and returns the JSON lines it printed."""
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, cwd=cwd, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"error: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 if __name__ == "__main__":

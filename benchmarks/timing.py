@@ -1,7 +1,13 @@
-"""Times several functions in turns, so that a machine that slows down slows all of them."""
+"""Times contestants in turns, so that a machine that slows down slows all of them."""
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
+
+THREADS = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 
 
 def interleaved(functions, seconds=2.0, least=5):
@@ -19,3 +25,19 @@ def interleaved(functions, seconds=2.0, least=5):
             function()
             taken[name].append((time.perf_counter() - begun) * 1000)
     return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def lines_of(command, environment=None, cwd=None):
+    """Runs `command` and returns the JSON lines it printed; none, and its error, if it failed."""
+    done = subprocess.run(
+        command,
+        env={**os.environ, **(environment or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        print(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
+        return []
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
