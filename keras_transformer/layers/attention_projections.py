@@ -22,7 +22,7 @@ from keras_transformer.layers.keras_attention import (
     keras_twin,
 )
 from keras_transformer.layers.sequences import length_of
-from keras_transformer.layers.step_product import step_product
+from keras_transformer.layers.step_product import flat_product, step_product
 from keras_transformer.layers.waves import position_range
 
 
@@ -138,8 +138,7 @@ class AttentionProjections(keras.layers.Layer):
         self.built = True
 
     def _heads_dense(self, name, num_heads, width, activation=None):
-        dense_class = NarrowDense if width == 1 else keras.layers.EinsumDense
-        dense = dense_class(
+        dense = Projection(
             "bld,dhe->blhe",
             output_shape=(None, num_heads, width),
             bias_axes="he" if self.use_bias else None,
@@ -153,9 +152,7 @@ class AttentionProjections(keras.layers.Layer):
     def _output_dense(self, query_shape):
         output_shape = self.output_width or (query_shape[-1],)
         axes = "opqrstu"[: len(output_shape)]
-        narrow = len(output_shape) > 1 and output_shape[-1] == 1
-        dense_class = NarrowDense if narrow else keras.layers.EinsumDense
-        return dense_class(
+        return Projection(
             f"blhd,hd{axes}->bl{axes}",
             output_shape=(None, *output_shape),
             bias_axes=axes if self.use_bias else None,
@@ -243,16 +240,19 @@ class AttentionProjections(keras.layers.Layer):
         return {**super().get_config(), **own}
 
 
-class NarrowDense(keras.layers.EinsumDense):
-    """An `EinsumDense` that adds a bias (heads, 1) to the heads.
+class Projection(keras.layers.EinsumDense):
+    """An `EinsumDense` from and to the last axes, computed as one product of two matrices.
 
-    On TensorFlow Keras 3.15's `ops.add`, which `EinsumDense` uses, takes such a bias for one
-    along the length whenever there are as many positions as heads.
+    The bias is added to the product's columns: on TensorFlow Keras 3.15's `ops.add`, which
+    `EinsumDense` uses, takes a bias (heads, 1) for one along the length whenever there are as
+    many positions as heads.
     """
 
     def call(self, inputs, training=None):
         """Returns the projection."""
-        outputs = ops.einsum(self.equation, inputs, self.kernel)
-        if self.bias is not None:
-            outputs = outputs + ops.convert_to_tensor(self.bias)
-        return outputs if self.activation is None else self.activation(outputs)
+        return flat_product(self, inputs)
+
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes as `EinsumDense`; a layer with a bias (heads, 1) stays as it is, see above."""
+        narrow = self.bias is not None and len(self.bias.shape) > 1 and self.bias.shape[-1] == 1
+        super().quantize(mode, type_check=type_check and narrow, config=config)

@@ -1,4 +1,4 @@
-"""The products of one decoding step: a dense layer applied to few rows."""
+"""Dense layers as one product of two matrices, in training and in the steps of a search."""
 
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,8 +36,15 @@ def step_product(dense, inputs):
         dense: a built `Dense`, or an `EinsumDense` whose kernel has the inputs' last axes first.
         inputs: (batch, queries, ...).
     """
-    if dense.quantization_mode is not None:
-        return dense(inputs)
+    return dense(inputs) if dense.quantization_mode is not None else flat_product(dense, inputs)
+
+
+def flat_product(dense, inputs):
+    """`dense(inputs)` of a layer that is not quantized, as one product of two matrices.
+
+    So its gradient is one product as well. That of an einsum or a `matmul` over three axes is, on
+    TensorFlow, one product for each sentence of the batch, and then their sum.
+    """
     dtype = dense.compute_dtype
     read = len(inputs.shape) - 2
     outputs_shape = dense.kernel.shape[read:]

@@ -348,6 +348,13 @@ def test_projections_can_be_quantized():
     assert 0 < np.abs(rounded - exact).max() < 0.1
 
 
+def test_projections_whose_bias_keras_would_add_wrongly_are_left_as_they_are():
+    layer = MultiHeadAttention(3, 1)
+    layer.build((2, 3, 8), (2, 3, 8))
+    with pytest.raises(NotImplementedError):
+        layer.query_dense.quantize("int8")
+
+
 # --- What Keras's tests ask of attributes that are private there.
 
 

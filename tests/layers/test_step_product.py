@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer import MultiHeadAttention
 from keras_transformer.layers.step_product import products_apart, step_product
 from tests.backends import POLICIES, array, normal, on_tensorflow, randomise
 
@@ -68,6 +69,25 @@ def test_a_compiled_step_has_gradients():
 
     expected = gradient(inputs, lambda layer, x: layer(x))
     np.testing.assert_allclose(gradient(inputs, step_product), expected, atol=1e-5)
+
+
+@on_tensorflow
+def test_the_gradient_of_a_projection_is_one_product():
+    import tensorflow as tf
+
+    layer, inputs = MultiHeadAttention(2, 4), tf.constant(normal(1, 5, 3, 8))
+    layer.build(inputs.shape, inputs.shape)
+
+    @tf.function
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, x) ** 2)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    operations = gradient.get_concrete_function(inputs).graph.get_operations()
+    products = [op for op in operations if "MatMul" in op.type]
+    assert len(products) >= 4 + 4  # those of attention itself are of the type Einsum
+    assert {len(op.inputs[0].shape) for op in products} == {2}
 
 
 def optimized_hlo(function, inputs):
