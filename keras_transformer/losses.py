@@ -9,20 +9,37 @@ from keras_transformer.masking import padding_mask, zero_masked
 __all__ = ["MaskedCrossentropy"]
 
 
-def token_crossentropy(labels, logits, label_smoothing=0.0):
+def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     """Cross-entropy of each position, (batch, length), against labels smoothed over the vocabulary.
 
     With p = softmax(logits) and V entries, `-(1 - e) log p[label] - e / V * sum(log p)`, which is
-    `logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits)`: no one-hot tensor.
+    `logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits)`. Its gradient,
+    `p - (1 - e) * onehot(label) - e / V`, is made in one pass from the logits: no one-hot tensor,
+    and no probabilities are kept. Where `mask` is False both are 0, whatever the logits hold.
     """
-    logits = ops.cast(logits, "float32")
     labels = ops.cast(labels, "int32")
-    log_normaliser = ops.logsumexp(logits, axis=-1)
-    label_logits = ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
-    loss = log_normaliser - (1.0 - label_smoothing) * label_logits
-    if label_smoothing:
-        loss = loss - label_smoothing * ops.mean(logits, axis=-1)
-    return loss
+
+    @ops.custom_gradient
+    def crossentropy(logits):
+        log_normaliser = ops.logsumexp(logits, axis=-1)
+        label_logits = ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
+        losses = log_normaliser - (1.0 - label_smoothing) * label_logits
+        if label_smoothing:
+            losses = losses - label_smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream  # PyTorch names it
+            vocab_size = logits.shape[-1]
+            is_label = ops.arange(vocab_size, dtype="int32") == labels[..., None]
+            probabilities = ops.exp(logits - log_normaliser[..., None])
+            smoothed = (
+                ops.where(is_label, 1.0 - label_smoothing, 0.0) + label_smoothing / vocab_size
+            )
+            return zero_masked((probabilities - smoothed) * upstream[..., None], mask)
+
+        return zero_masked(losses, mask), gradient
+
+    return crossentropy(ops.cast(logits, "float32"))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -85,16 +102,17 @@ class MaskedCrossentropy(keras.losses.Loss):
                     f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
                 )
             weights = weights * sample_weight
-        elif self.token_reduction == "sum":
-            weights = weights / ops.maximum(ops.sum(weights), 1.0)
-        # The select also drops a Keras mask that y_pred carries: the labels alone say what counts.
-        return super().__call__(y_true, zero_masked(y_pred, mask), sample_weight=weights)
+        # Not Keras's own reduction: it also reads a mask that y_pred carries, and the labels alone
+        # say what counts.
+        total = ops.sum(weights * self.call(y_true, y_pred))
+        if self.token_reduction == "sum" and sample_weight is not None:
+            return total
+        return ops.divide_no_nan(total, ops.sum(weights))
 
     def call(self, y_true, y_pred):
         """Returns the loss of each position, 0 at padding."""
         mask = token_weights(y_true, y_pred, self.pad_id)
-        losses = token_crossentropy(y_true, zero_masked(y_pred, mask), self.label_smoothing)
-        return zero_masked(losses, mask)
+        return token_crossentropy(y_true, y_pred, self.label_smoothing, mask)
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -31,7 +31,7 @@ class _TokenMean(_OfTokens, keras.metrics.Mean):
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
             weights = weights * ops.cast(sample_weight, "float32")
-        values = self.token_values(ops.cast(y_true, "int32"), zero_masked(y_pred, mask))
+        values = zero_masked(self.token_values(ops.cast(y_true, "int32"), y_pred), mask)
         # One axis: Mean would average each row first, and rows of long batches would count less.
         return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 

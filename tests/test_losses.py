@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer import MaskedCrossentropy
-from tests.backends import array, compiled, gradients, normal, with_mask
+from tests.backends import array, compiled, gradients, normal, on_tensorflow, with_mask
 from tests.numpy_reference import log_softmax
 
 BATCH, LENGTH, VOCAB = 2, 5, 7
@@ -108,6 +108,37 @@ def test_logits_at_padding_reach_neither_loss_nor_gradients(bad):
     assert np.isfinite(gradient).all()
     assert (gradient[LABELS == 0] == 0).all()
     assert (gradient[LABELS != 0] != 0).all()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_is_that_of_the_definition(smoothing, dtype):
+    weights = np.abs(normal(2, BATCH, LENGTH))
+    loss = MaskedCrossentropy(smoothing)
+    (gradient,), _ = gradients(
+        lambda x: 3.0 * loss(LABELS, ops.cast(x, dtype), sample_weight=weights), [LOGITS]
+    )
+    targets = (1 - smoothing) * np.eye(VOCAB)[LABELS] + smoothing / VOCAB
+    shares = np.where(LABELS != 0, weights, 0) / weights[LABELS != 0].sum()
+    expected = 3.0 * shares[..., None] * (np.exp(log_softmax(LOGITS)) - targets)
+    np.testing.assert_allclose(gradient, expected, atol=1e-6 if dtype == "float32" else 1e-2)
+
+
+@on_tensorflow
+def test_the_gradient_spreads_no_labels_over_a_tensor_of_zeros():
+    import tensorflow as tf
+
+    @tf.function
+    def gradient(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = MaskedCrossentropy(0.1)(LABELS, logits)
+        return tape.gradient(loss, logits)
+
+    operations = gradient.get_concrete_function(tf.constant(LOGITS)).graph.get_operations()
+    kinds = {op.type for op in operations}
+    assert "Exp" in kinds
+    assert not {kind for kind in kinds if "Segment" in kind or "Scatter" in kind}
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["plain logits", "masked logits"])
