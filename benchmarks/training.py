@@ -15,14 +15,22 @@ import sys
 from benchmarks.timing import THREADS, lines_of
 
 # name: script and options
-OURS = {"ours": [], "ours, no XLA": ["--no-jit"]}
+OURS = {
+    "ours": [],
+    "ours, graph": ["--no-jit"],
+    "ours, bfloat16": ["--no-jit", "--policy", "mixed_bfloat16"],
+}
+COLUMNS = ("ours", "ours, bfloat16")
 TUTORIAL = "keras_tutorial.py"
 PEERS = {
     "PyTorch eager": ["torch_nn.py"],
+    "PyTorch eager, bfloat16": ["torch_nn.py", "--bf16"],
     "Keras tutorial, graph": [TUTORIAL, "--jit", "0", "--loss", "sparse"],
     "Keras tutorial, XLA": [TUTORIAL, "--jit", "1", "--loss", "sparse"],
     "Keras tutorial, JAX": [TUTORIAL, "--jit", "1", "--loss", "sparse", "--backend", "jax"],
-    "KerasHub": ["kerashub.py"],
+    "Keras tutorial, bfloat16": [TUTORIAL, "--jit", "0", "--loss", "sparse", "--bf16"],
+    "KerasHub, graph": ["kerashub.py", "--jit", "0", "--loss", "sparse"],
+    "KerasHub, XLA": ["kerashub.py", "--jit", "1", "--loss", "sparse"],
 }
 
 
@@ -50,9 +58,10 @@ def main():
                         f"first step {line['first_s']:6.1f} s, peak {line['rss_mb']:,} MB",
                         flush=True,
                     )
-        for name in [name for name in best if "ours" in best]:
-            ratio = best["ours"]["tok_s"] / best[name]["tok_s"]
-            print(f"{size}: ours against {name:<24} {ratio:6.2f}x")
+        print(f"\n{size:<26} {'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}")
+        for name, line in best.items():
+            ratios = [best[own]["tok_s"] / line["tok_s"] if own in best else 0 for own in COLUMNS]
+            print(f"{name:<26} {line['tok_s']:>9,} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x")
 
 
 def ours(name, size):
