@@ -25,12 +25,14 @@ def tokenizers():
     from keras_transformer.text import (
         CharacterTokenizer,
         SentencePieceTokenizer,
+        SymbolTokenizer,
         WordPieceTokenizer,
     )
 
     unigram = {"model_type": "unigram", "shrink_to_fit": True}
     return {
         "character": CharacterTokenizer.train(SENTENCES),
+        "symbol": SymbolTokenizer.train(SENTENCES),
         "bpe": SentencePieceTokenizer.train(SENTENCES, vocab_size=110),
         "unigram": SentencePieceTokenizer.train(SENTENCES, vocab_size=110, **unigram),
         "lossless": SentencePieceTokenizer.train(SENTENCES, vocab_size=360, lossless=True),
@@ -39,6 +41,8 @@ def tokenizers():
     }
 
 
-@pytest.fixture(params=["character", "bpe", "unigram", "lossless", "wordpiece", "lower_case"])
+@pytest.fixture(
+    params=["character", "symbol", "bpe", "unigram", "lossless", "wordpiece", "lower_case"]
+)
 def tokenizer(request, tokenizers):
     return tokenizers[request.param]
