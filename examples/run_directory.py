@@ -62,8 +62,9 @@ class RunDirectory:
             )
             if differing and not self.epochs_done():
                 # Nothing was trained with the old settings: what was made for them can go.
-                for tokenizer in self.path.glob("*.tokenizer"):
-                    tokenizer.unlink()
+                for leftover in (*self.path.glob("*.tokenizer"), *self.path.glob("model.keras*")):
+                    leftover.unlink()
+                shutil.rmtree(self.path / "epochs", ignore_errors=True)
                 self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
             elif differing:
                 listed = ", ".join(
@@ -144,8 +145,21 @@ class RunDirectory:
         return keras.saving.load_model(self.path / name)
 
 
+class CheckLoss(keras.callbacks.Callback):
+    """Ends the program when the loss is no number; before what others would keep of the epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Checks the losses."""
+        for name in ("loss", "val_loss"):
+            if not math.isfinite(logs.get(name, 0)):
+                sys.exit(
+                    f"error: the {name} of epoch {epoch + 1} is {logs[name]}: the training has "
+                    "diverged. The epochs before are kept."
+                )
+
+
 class KeepHistory(keras.callbacks.Callback):
-    """Writes history.csv, and stops when the time is up or the loss is no number."""
+    """Writes history.csv, and stops when the time is up."""
 
     def __init__(self, directory, history, minutes):
         super().__init__()
@@ -157,14 +171,9 @@ class KeepHistory(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the row of the epoch."""
-        for name in ("loss", "val_loss"):
-            if not math.isfinite(logs.get(name, 0)):
-                sys.exit(
-                    f"error: the {name} of epoch {epoch + 1} is {logs[name]}: the training has "
-                    "diverged. The epochs before are kept."
-                )
-        row = {"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}
-        self.history.append({**row, "seconds": time.perf_counter() - self.began})
+        row = {name: float(value) for name, value in logs.items() if math.isfinite(value)}
+        seconds = time.perf_counter() - self.began
+        self.history.append({"epoch": epoch + 1, **row, "seconds": seconds})
         self.directory.write_history(self.history)
         minutes = sum(row["seconds"] for row in self.history) / 60
         if minutes >= self.minutes:

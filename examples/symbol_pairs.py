@@ -12,7 +12,7 @@ SPACE = "\u2581"
 
 def characters(text):
     """The characters of a text as symbols."""
-    return " ".join(text.replace(" ", SPACE))
+    return " ".join(SPACE if character.isspace() else character for character in text)
 
 
 def inflection(line):
@@ -35,7 +35,7 @@ def scan(line):
     command, found, actions = line.partition(" OUT: ")
     if not found or not command.startswith("IN: "):
         raise ValueError('must be "IN: <command> OUT: <actions>"')
-    return command.removeprefix("IN: "), actions
+    return " ".join(command.removeprefix("IN: ").split()), " ".join(actions.split())
 
 
 def pairs(line):

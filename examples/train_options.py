@@ -49,6 +49,11 @@ def parse_arguments(description):
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
     if dates and args.lowercase:
         parser.error("--lowercase needs --source and --target")
+    if args.seed >= 2**32:
+        parser.error("--seed must be below 2**32")
+    if args.accumulate > 1 and args.precision == "mixed_float16":
+        # Its loss scaling leaves out batches that overflow, and the updates lose count.
+        parser.error("--accumulate goes with float32 or mixed_bfloat16")
     if not args.minutes > 0:
         parser.error("--minutes must be above 0")
     if not 0 <= args.label_smoothing < 1:

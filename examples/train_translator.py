@@ -21,6 +21,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from date_pairs import make_pairs, split_pairs
 from keras_transformer import (
@@ -44,7 +45,7 @@ from keras_transformer.callbacks import (
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import KeepHistory, RunDirectory, say
+from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from train_options import SIZES, parse_arguments
 
 NUM_DATE_PAIRS = 30_000
@@ -76,7 +77,7 @@ def run(args):
     keras.config.set_dtype_policy(args.precision)
     directory = RunDirectory(args.output)
     try:
-        check_installed("matplotlib", *([] if args.source is None else ["sacrebleu"]))
+        check_installed("matplotlib", *["sacrebleu"] * bool(args.source or args.bleu_every))
         search = BeamSearch(args.beam_size, args.length_penalty)
         say("Reading the texts ...")
         train, validation, test = read_corpus(args)
@@ -215,7 +216,10 @@ def train_model(
     if args.average:
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
         average.set_model(model)
-    if epochs_done >= args.epochs or minutes_done >= args.minutes:
+    is_trained = epochs_done >= args.epochs or minutes_done >= args.minutes
+    by_quality = bool(args.bleu_every)
+    # Stopped while the quality of the last epoch was measured, a run has no model yet.
+    if is_trained and (not by_quality or (directory.path / "model.keras").exists()):
         say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
         keep_average(directory, args, model, average)
         return
@@ -233,8 +237,8 @@ def train_model(
         search=GreedySearch(),
         max_source_length=args.max_length,
     )
-    callbacks = [TrainingLog(every=200)] + [average] * bool(args.average)
-    if args.bleu_every:
+    callbacks = [CheckLoss(), TrainingLog(every=200)] + [average] * bool(args.average)
+    if by_quality:
         callbacks.append(
             TranslationQuality(
                 sampler,
@@ -246,14 +250,14 @@ def train_model(
                 tokenize=args.bleu_tokenize,
             )
         )
-    keeps_best_loss = not (args.average or args.bleu_every)
+    keeps_best_loss = not (args.average or by_quality)
     samples = validation[:NUM_SAMPLES]
     callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
     model.fit(
         train_data,
         validation_data=validation_data,
         initial_epoch=epochs_done,
-        epochs=args.epochs,
+        epochs=epochs_done if is_trained else args.epochs,
         shuffle=False,  # the dataset does it
         verbose=1 if sys.stdout.isatty() else 2,
         callbacks=[*callbacks, ExactResume(directory.path)],
@@ -309,11 +313,13 @@ def build_model(args, source_tokenizer, target_tokenizer):
     )
     if args.precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    # XLA on a processor gains nothing from bfloat16, TensorFlow's own products do.
+    on_processor = not tf.config.list_physical_devices("GPU")
     model.compile(
         optimizer=optimizer,
         loss=MaskedCrossentropy(label_smoothing=args.label_smoothing, reduction=reduction),
         metrics=[Perplexity(), TokenCount(), PaddingRatio()],
-        jit_compile=True,
+        jit_compile=not (on_processor and args.precision == "mixed_bfloat16"),
     )
     return model
 

@@ -36,7 +36,7 @@ from keras_transformer.callbacks import ExactResume, TrainingLog, TranslationQua
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
-from run_directory import KeepHistory, RunDirectory, say
+from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 
 # Wu et al. 2021, "Applying the Transformer to Character-level Transduction": 4 layers, width 256,
@@ -120,7 +120,9 @@ def train_model(
     """Trains up to `args.epochs` epochs or `args.minutes`."""
     history = directory.read_history(resume.epoch)
     minutes = sum(row["seconds"] for row in history) / 60
-    if resume.epoch >= args.epochs or minutes >= args.minutes:
+    is_trained = resume.epoch >= args.epochs or minutes >= args.minutes
+    # Stopped while the accuracy of the last epoch was measured, a run has no model yet.
+    if is_trained and (directory.path / "model.keras").exists():
         say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
         return
     if resume.epoch:
@@ -159,10 +161,11 @@ def train_model(
         train_data,
         validation_data=validation_data,
         initial_epoch=resume.epoch,
-        epochs=args.epochs,
+        epochs=resume.epoch if is_trained else args.epochs,
         shuffle=False,  # the dataset does it
         verbose=2,
         callbacks=[
+            CheckLoss(),
             TrainingLog(every=200),
             quality,
             KeepHistory(directory, history, args.minutes),
@@ -234,6 +237,8 @@ def parse_arguments():
     ):
         if not getattr(args, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be above 0")
+    if not 0 <= args.seed < 2**32:
+        parser.error("--seed must be at least 0 and below 2**32")
     for name in ("dropout", "label_smoothing"):
         if not 0 <= getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")

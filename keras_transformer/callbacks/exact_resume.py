@@ -22,6 +22,9 @@ class ExactResume(keras.callbacks.Callback):
         data = translation_dataset(..., seed=1, first_epoch=resume.epoch)
         model.fit(data, epochs=40, initial_epoch=resume.epoch, callbacks=[resume])
 
+    To go on within one process, after an interruption, run all three lines again: the old dataset
+    has gone on to the next epoch.
+
     Put it last among the callbacks, so that an epoch counts as done when the others have ended it.
 
     Args:

@@ -15,14 +15,15 @@ class TrainingLog(keras.callbacks.Callback):
     | name | |
     |---|---|
     | `tokens_per_second` | real target tokens; needs the metric `TokenCount` |
-    | `learning_rate` | of the last update |
+    | `learning_rate` | of the next update |
     | `gradient_norm` | Euclidean norm of all gradients of one update, after clipping |
     | `padding_ratio` | the metric `PaddingRatio`, printed if there |
 
     `History`, `CSVLogger` and `TensorBoard` have these figures of an epoch when they come after
     this callback. The norm is found from Adam's first moments before and after an update,
     `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
-    optimizers without `beta_1` it is left out. With accumulation it is that of the update.
+    optimizers without such moments, and with `steps_per_execution` above 1, it is left out. With
+    accumulation it is that of the update.
 
     Args:
         every: batches from one line to the next.
@@ -70,8 +71,8 @@ class TrainingLog(keras.callbacks.Callback):
             norm = self._gradient_norm(self._moments)
             if norm:  # else the batch was accumulated, and made no update yet
                 self._norm, self._moments = norm, None
-        self._batches += 1
-        if self._batches % self.every or not self.verbose:
+        before, self._batches = self._batches, batch + 1  # Keras calls once an execution
+        if before // self.every == self._batches // self.every or not self.verbose:
             return
         now, logs = time.perf_counter(), logs or {}
         figures = {"loss": float(logs["loss"])} if "loss" in logs else {}
@@ -114,7 +115,10 @@ class TrainingLog(keras.callbacks.Callback):
 
     def _first_moments(self):
         optimizer = self._adam()
-        if not hasattr(optimizer, "beta_1") or not optimizer.built:
+        moves_by_beta_1 = hasattr(optimizer, "beta_1") and not isinstance(
+            optimizer, keras.optimizers.Lion
+        )
+        if not moves_by_beta_1 or not optimizer.built or self.model.steps_per_execution > 1:
             return None
         return [as_numpy(v) for v in optimizer.variables if v.name.endswith("_momentum")]
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 from pathlib import Path
 
@@ -74,16 +75,19 @@ class TranslationQuality(keras.callbacks.Callback):
                 "`sources` and `references` must be equally many, at least one. Received: "
                 f"{len(self.sources)} sources and {len(self.references)} references"
             )
+        if isinstance(metrics, str):
+            raise ValueError(f"`metrics` must be a list of names. Received: metrics={metrics!r}")
         self.metrics = [arguments.one_of("metrics", name, METRICS) for name in metrics]
         if not self.metrics:
             raise ValueError("`metrics` must name at least one metric. Received: none")
         self.every = arguments.positive_integer("every", every)
         self.filepath = None if filepath is None else Path(filepath)
         self.average = average
-        self.verbose = verbose
+        self.verbose = arguments.boolean("verbose", verbose)
         self.scorers = make_scorers(self.metrics, lowercase, tokenize)
-        self.best = read_best(self.filepath)
+        self.best = read_best(self.filepath, self.metrics[0])
         self._announced = False
+        self._epoch, self._unmeasured = None, self.best is None
 
     def measure(self):
         """Translates the texts; returns the figures as a dict, in percent."""
@@ -93,27 +97,36 @@ class TranslationQuality(keras.callbacks.Callback):
             for name, scorer in self.scorers.items()
         }
 
+    def on_train_begin(self, logs=None):
+        """Notes that there is no model yet."""
+        self._epoch, self._unmeasured = None, self.best is None
+
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""
-        if (epoch + 1) % self.every:
-            return
+        self._epoch, self._unmeasured = epoch + 1, bool((epoch + 1) % self.every)
+        # CSVLogger takes its columns from the first epoch, so each epoch has them.
+        figures = dict.fromkeys(self.metrics, math.nan)
+        if not self._unmeasured:
+            figures = self._measure_and_keep()
+        if logs is not None:
+            logs.update({f"val_{name}": figure for name, figure in figures.items()})
+
+    def on_train_end(self, logs=None):
+        """Measures the last epoch if it was not yet, so that there is a best model of all."""
+        if self._unmeasured and self.filepath is not None:
+            self._measure_and_keep()
+
+    def _measure_and_keep(self):
         averaged = contextlib.nullcontext() if self.average is None else self.average.averaged()
         with averaged:
             figures = self.measure()
             is_best = self.best is None or self._key(figures) > self._key(self.best)
             if is_best:
-                self.best = {"epoch": epoch + 1, **figures}
+                self.best = {"epoch": self._epoch, **figures}
                 self._keep()
-        if logs is not None:
-            logs.update({f"val_{name}": figure for name, figure in figures.items()})
         if self.verbose:
-            self._print(epoch, figures, is_best)
-
-    def on_train_end(self, logs=None):
-        """Measures once if the training was too short for it, so that there is a best model."""
-        if self.best is None and self.filepath is not None:
-            self.best = {"epoch": None, **self.measure()}
-            self._keep()
+            self._print(figures, is_best)
+        return figures
 
     def _key(self, figures):
         """The larger the better."""
@@ -127,15 +140,18 @@ class TranslationQuality(keras.callbacks.Callback):
         scratch = self.filepath.with_name(f".{self.filepath.name}")
         self.model.save(scratch)
         os.replace(scratch, self.filepath)
-        sidecar(self.filepath).write_text(json.dumps(self.best), encoding="utf-8")
+        scratch = scratch.with_suffix(".json")
+        scratch.write_text(json.dumps(self.best), encoding="utf-8")
+        os.replace(scratch, sidecar(self.filepath))
 
-    def _print(self, epoch, figures, is_best):
+    def _print(self, figures, is_best):
         if not self._announced:
             for name, scorer in self.scorers.items():
                 print(f"  {name}: {scorer.get_signature()}, {len(self.sources):,} texts")
             self._announced = True
         listed = ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items())
-        print(f"  epoch {epoch + 1}: {listed}{' (best so far)' if is_best else ''}", flush=True)
+        epoch = "" if self._epoch is None else f"epoch {self._epoch}: "
+        print(f"  {epoch}{listed}{' (best so far)' if is_best else ''}", flush=True)
 
 
 class ExactMatch:
@@ -161,7 +177,13 @@ def make_scorers(metrics, lowercase, tokenize):
     scorers = {}
     for name in metrics:
         if name in ("bleu", "chrf"):
-            from sacrebleu.metrics import BLEU, CHRF
+            try:
+                from sacrebleu.metrics import BLEU, CHRF
+            except ImportError as error:
+                raise ImportError(
+                    "BLEU and chrF need sacrebleu. Install it with "
+                    'pip install "keras-transformer-components[eval]"'
+                ) from error
 
             is_bleu = name == "bleu"
             scorers[name] = BLEU(lowercase=lowercase, tokenize=tokenize) if is_bleu else CHRF()
@@ -175,8 +197,16 @@ def sidecar(filepath):
     return filepath.with_name(f"{filepath.name}.json")
 
 
-def read_best(filepath):
+def read_best(filepath, metric):
     """The epoch and figures of the best model of an earlier part of the training, or None."""
     if filepath is None or not filepath.exists() or not sidecar(filepath).exists():
         return None
-    return json.loads(sidecar(filepath).read_text(encoding="utf-8"))
+    try:
+        best = json.loads(sidecar(filepath).read_text(encoding="utf-8"))
+        float(best[metric])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{sidecar(filepath)} must have the {metric} of the model beside it. Remove both, or "
+            "choose by the metric that it has."
+        ) from error
+    return best

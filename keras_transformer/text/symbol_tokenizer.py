@@ -12,9 +12,9 @@ NUM_FINGERPRINTS = 2**63 - 1
 class SymbolTokenizer(Tokenizer):
     """Maps each symbol of a string, separated by spaces, to an id.
 
-    "t uː l" has three symbols. Runs of white space read back as one space, and a symbol outside
-    the vocabulary becomes `unk_id`, which reads back as U+FFFD. The ops are those of TensorFlow
-    alone.
+    "t uː l" has three symbols. Runs of white space, that of ASCII, read back as one space, and a
+    symbol outside the vocabulary becomes `unk_id`, which reads back as U+FFFD. The ops are those
+    of TensorFlow alone.
 
     Args:
         symbols: iterable of distinct str without white space; the first gets the id 4.
@@ -36,7 +36,7 @@ class SymbolTokenizer(Tokenizer):
 
     def __init__(self, symbols):
         symbols = list(symbols)
-        whole = all(isinstance(item, str) and item.split() == [item] for item in symbols)
+        whole = all(isinstance(item, str) and is_symbol(valid_text(item)) for item in symbols)
         if not symbols or not whole or len(set(symbols)) < len(symbols):
             raise ValueError(
                 "`symbols` must be one or more distinct strings without white space. "
@@ -65,7 +65,7 @@ class SymbolTokenizer(Tokenizer):
         >>> SymbolTokenizer.train(["b a b"]).pieces([4, 5])
         ['b', 'a']
         """
-        return cls(vocabulary.most_frequent(texts, str.split, vocab_size, "symbol"))
+        return cls(vocabulary.most_frequent(texts, split_symbols, vocab_size, "symbol"))
 
     def tokenize_graph(self, strings):
         """Looks each symbol up by its 63-bit fingerprint."""
@@ -86,6 +86,16 @@ class SymbolTokenizer(Tokenizer):
     def from_payload(cls, options, payload):
         """Rebuilds a tokenizer from its symbols, in UTF-8."""
         return cls(payload.decode().split(" "), **options)
+
+
+def split_symbols(text):
+    """The symbols of a text: white space is that of ASCII, as TensorFlow splits."""
+    return [symbol.decode() for symbol in text.encode().split()]
+
+
+def is_symbol(text):
+    """Whether a text is one symbol."""
+    return split_symbols(text) == [text]
 
 
 def fingerprints(strings):

@@ -105,3 +105,20 @@ def test_validation_is_no_time_of_training(monkeypatch):
     log.on_epoch_end(0, logs)
     assert logs["tokens_per_second"] == 20
     assert array(log.model.optimizer.learning_rate) > 0
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras's PyTorch trainer makes one step a call")
+def test_several_steps_an_execution_are_counted_and_have_no_norm(capsys):
+    model = compiled(adam())
+    model.steps_per_execution = 2
+    fit = dict(batch_size=2, epochs=1, verbose=0, callbacks=[TrainingLog(every=4)])
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    assert "gradient_norm" not in history
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("  epoch 1, batch 4: ")
+
+
+def test_an_optimizer_whose_moments_move_otherwise_has_no_norm():
+    model = compiled(keras.optimizers.Lion(1e-3))
+    fit = dict(batch_size=2, epochs=1, verbose=0, callbacks=[TrainingLog()])
+    assert "gradient_norm" not in model.fit((SOURCES, INPUTS), LABELS, **fit).history

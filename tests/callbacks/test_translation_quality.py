@@ -1,5 +1,6 @@
 """TranslationQuality measures what sacreBLEU measures, and keeps the best model."""
 
+import csv
 import json
 
 import keras
@@ -128,9 +129,83 @@ def test_the_mean_of_checkpoints_is_measured_and_kept(tmp_path):
     assert float(array(kernel)[0, 0]) == 3.0
 
 
+def test_a_training_too_short_to_be_measured_keeps_its_mean_at_the_end(tmp_path):
+    model, kernels = model_of(1.0), []
+    average = AverageCheckpoints(tmp_path, at_end=False)
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: kernels.append(array(model.layers[-1].kernel))
+    )
+    quality = TranslationQuality(
+        answers(REFERENCES),
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        every=10,
+        average=average,
+        filepath=tmp_path / "best.keras",
+        verbose=False,
+    )
+    model.fit(DATA, 3 * DATA, epochs=3, verbose=0, callbacks=[note, average, quality])
+    kept = keras.saving.load_model(tmp_path / "best.keras")
+    np.testing.assert_allclose(array(kept.layers[-1].kernel), np.mean(kernels, axis=0), atol=1e-6)
+    assert quality.best == {"epoch": 3, "exact_match": 100.0}
+
+
+def test_the_last_epoch_is_measured_too(tmp_path):
+    quality = TranslationQuality(
+        answers(["x", REFERENCES[1]], REFERENCES),
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        every=2,
+        filepath=tmp_path / "best.keras",
+        verbose=False,
+    )
+    model_of().fit(DATA, DATA, epochs=3, verbose=0, callbacks=[quality])
+    assert quality.best == {"epoch": 3, "exact_match": 100.0}
+
+
+def test_a_training_stopped_before_its_only_measurement_is_measured_when_run_again(tmp_path):
+    file = tmp_path / "best.keras"
+    quality = TranslationQuality(
+        answers(REFERENCES), SOURCES, REFERENCES, metrics=["exact_match"], filepath=file
+    )
+    model_of().fit(DATA, DATA, initial_epoch=3, epochs=3, verbose=0, callbacks=[quality])
+    assert file.exists()
+
+
+def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):
+    def fit(first, last):
+        quality = TranslationQuality(
+            lambda texts: REFERENCES, SOURCES, REFERENCES, metrics=["exact_match"], every=2
+        )
+        log = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True)
+        plan = dict(initial_epoch=first, epochs=last, verbose=0, callbacks=[quality, log])
+        model_of().fit(DATA, DATA, validation_data=(DATA, DATA), **plan)
+
+    fit(0, 3)
+    fit(3, 5)
+    with open(tmp_path / "log.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["val_exact_match"] for row in rows] == ["nan", "100.0", "nan", "100.0", "nan"]
+    assert all(float(row["val_loss"]) >= 0 for row in rows)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"epoch": 1, "bleu": 30.0}'])
+def test_a_file_of_figures_that_does_not_fit_is_named(tmp_path, text):
+    (tmp_path / "best.keras").touch()
+    (tmp_path / "best.keras.json").write_text(text)
+    with pytest.raises(ValueError, match="best.keras.json must have the exact_match"):
+        TranslationQuality(
+            str, SOURCES, REFERENCES, metrics=["exact_match"], filepath=tmp_path / "best.keras"
+        )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"metrics": "bleu"}, "`metrics` must be a list"),
+        ({"verbose": 2}, "`verbose` must be"),
         ({"metrics": ["bleurt"]}, "`metrics` must be one of"),
         ({"metrics": []}, "at least one metric"),
         ({"every": 0}, "`every` must be a positive integer"),

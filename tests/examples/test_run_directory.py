@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import ExactResume
-from run_directory import RunDirectory
+from run_directory import CheckLoss, KeepHistory, RunDirectory
 
 
 def model(value):
@@ -90,8 +90,10 @@ def test_a_crash_before_the_settings_are_written_leaves_the_directory_usable(tmp
 
 def test_settings_may_change_until_something_is_trained(directory):
     (directory.path / "source.tokenizer").write_text("learnt for the old settings")
+    (directory.path / "model.keras.json").write_text("{}")
+    (directory.path / "epochs").mkdir()
     RunDirectory(directory.path).open({"seed": 2})
-    assert not (directory.path / "source.tokenizer").exists()
+    assert [file.name for file in directory.path.iterdir()] == ["settings.json"]
     finish_epoch(directory, 1)
     with pytest.raises(ValueError, match="another run: seed was 2 and is 3. Give another --output"):
         RunDirectory(directory.path).open({"seed": 3})
@@ -102,3 +104,17 @@ def test_somebody_elses_directory_is_left_alone(tmp_path):
     with pytest.raises(ValueError, match="is no run of this program. Give another --output"):
         RunDirectory(tmp_path).open({"seed": 1})
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_loss_that_is_no_number_ends_the_run():
+    with pytest.raises(SystemExit, match="the val_loss of epoch 3 is nan: the training has div"):
+        CheckLoss().on_epoch_end(2, {"loss": 1.0, "val_loss": float("nan")})
+
+
+def test_what_was_not_measured_is_left_out_and_time_ends_the_training(directory):
+    keep = KeepHistory(directory, [], minutes=1e-9)
+    keep.set_model(model(1.0))
+    keep.on_epoch_begin(0)
+    keep.on_epoch_end(0, {"loss": 1.0, "val_bleu": float("nan")})
+    assert list(directory.read_history(1)[0]) == ["epoch", "loss", "seconds"]
+    assert keep.model.stop_training

@@ -1,6 +1,5 @@
 """The main job as a user runs it: real processes, interrupted, resumed, and given bad input."""
 
-import argparse
 import csv
 import json
 import os
@@ -279,8 +278,9 @@ def test_two_vocabularies_train_and_export(corpus, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-def test_every_size_has_the_model_it_names(size):
-    args = argparse.Namespace(size=size, separate_vocabularies=False, label_smoothing=0.1)
+def test_every_size_has_the_model_it_names(size, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train_translator.py", "--size", size])
+    args = parse_arguments("")
     tokenizer = CharacterTokenizer.train(["abc"])
     model = build_model(args, tokenizer, tokenizer)
     assert (model.num_layers, model.d_model) == (SIZES[size]["layers"], SIZES[size]["d_model"])

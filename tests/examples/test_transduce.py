@@ -30,7 +30,9 @@ def run(*arguments):
         ("inflection", "go on\twent\tV;PST", ("g o ▁ o n <V> <PST>", "w e n t")),
         ("g2p", "ab\tɒ  pː", ("a b", "ɒ pː")),
         ("scan", "IN: run twice OUT: I_RUN I_RUN", ("run twice", "I_RUN I_RUN")),
+        ("scan", "IN: run  twice  OUT:  I_RUN I_RUN ", ("run twice", "I_RUN I_RUN")),
         ("pairs", "ab c\tx", ("a b ▁ c", "x")),
+        ("pairs", "a\u00a0b\tx", ("a ▁ b", "x")),
         ("pairs", "e\u0301\tx", ("\u00e9", "x")),  # NFC
     ],
 )
@@ -66,7 +68,19 @@ def test_an_empty_file_is_refused(tmp_path):
     ],
 )
 def test_real_files_are_read(shared, form, name, number):
-    assert len(read_pairs(shared(f"data/{name}"), form)) == number
+    found = read_pairs(shared(f"data/{name}"), form)
+    assert len(found) == number
+    for source, target in found:
+        if form == "inflection":
+            assert "<" in source
+            assert "<" not in target
+        elif form == "scan":
+            assert "I_" not in source
+            assert "I_" in target
+        else:
+            assert max(map(len, source.split())) == 1
+    if form == "g2p":
+        assert max(len(phone) for _, target in found for phone in target.split()) > 1
 
 
 @pytest.mark.slow
@@ -85,6 +99,11 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     again = run(*job, "--epochs", 60)
     assert again.returncode == 0, again.stderr
     assert "Going on from epoch 5" in again.stdout
+    # As if killed while the last epoch was measured, before any model was kept.
+    for file in (tmp_path / "run").glob("model.keras*"):
+        file.unlink()
+    again = run(*job, "--epochs", 60)
+    assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1].startswith("Exact match: ")
     with open(tmp_path / "run" / "predictions.tsv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))

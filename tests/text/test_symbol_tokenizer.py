@@ -53,3 +53,10 @@ def test_bad_training_raises():
         SymbolTokenizer.train([" "])
     with pytest.raises(ValueError, match="`vocab_size` must be at least 5"):
         SymbolTokenizer.train(["a"], vocab_size=4)
+
+
+def test_learning_splits_where_tokenizing_does():
+    texts = ["ab\u00a0cd ab\u3000\x1fx\x0by"]
+    tokenizer = SymbolTokenizer.train(texts)
+    assert tokenizer.vocab_size == 4 + 3
+    assert 1 not in tokenizer.tokenize(texts).flat_values.numpy()
