@@ -241,16 +241,18 @@ class AttentionProjections(keras.layers.Layer):
 
 
 class Projection(keras.layers.EinsumDense):
-    """An `EinsumDense` from and to the last axes, computed as one product of two matrices.
+    """An `EinsumDense` from and to the last axes, on TensorFlow as one product of two matrices.
 
-    The bias is added to the product's columns: on TensorFlow Keras 3.15's `ops.add`, which
-    `EinsumDense` uses, takes a bias (heads, 1) for one along the length whenever there are as
-    many positions as heads.
+    There the einsum's gradient is a product for each sentence and their sum, and Keras 3.15's
+    `ops.add`, which `EinsumDense` uses, takes a bias (heads, 1) for one along the length whenever
+    there are as many positions as heads. The other backends' einsums are products already.
     """
 
     def call(self, inputs, training=None):
         """Returns the projection."""
-        return flat_product(self, inputs)
+        if keras.backend.backend() == "tensorflow":
+            return flat_product(self, inputs)
+        return super().call(inputs, training=training)
 
     def quantize(self, mode=None, type_check=True, config=None):
         """Quantizes as `EinsumDense`; a layer with a bias (heads, 1) stays as it is, see above."""
