@@ -97,10 +97,6 @@ class TranslationQuality(keras.callbacks.Callback):
             for name, scorer in self.scorers.items()
         }
 
-    def on_train_begin(self, logs=None):
-        """Notes that there is no model yet."""
-        self._epoch, self._unmeasured = None, self.best is None
-
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""
         self._epoch, self._unmeasured = epoch + 1, bool((epoch + 1) % self.every)

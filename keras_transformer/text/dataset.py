@@ -119,6 +119,15 @@ def translation_dataset(
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
     report = _report(len(source_texts), num_too_long, num_empty, lengths, kept, passes)
+    dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
+    dataset.report = report
+    if verbose:
+        print(report.summary(max_length), file=sys.stderr)
+    return dataset
+
+
+def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
+    """Returns the `tf.data.Dataset` of which each iteration is the next epoch."""
     epochs = itertools.count(first_epoch)
 
     def epoch():
@@ -126,15 +135,12 @@ def translation_dataset(
 
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ((ids, ids), ids)
-    if batches_per_update > 1:
+    if passes.batches_per_update > 1:
         signature += (tf.TensorSpec([None, None], tf.float32),)
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=signature)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches_per_epoch))
     if prefetch:
         dataset = dataset.prefetch(prefetch)
-    dataset.report = report
-    if verbose:
-        print(report.summary(max_length), file=sys.stderr)
     return dataset
 
 

@@ -1,6 +1,7 @@
 """The batches of pass after pass over the pairs, each pass in an order of its own."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Passes:
     special: Tokenizer
     batches_per_update: int = 1
 
-    @property
+    @functools.cached_property
     def num_batches(self):
         """The number of batches of a pass, filled up to whole updates."""
         return self.batches_per_update * -(
@@ -75,6 +76,6 @@ class Passes:
 
     def _weights(self, labels, update):
         """Weights whose sums over an update's batches have as their mean the mean over tokens."""
-        num_tokens = sum(int((self.targets.lengths[members] + 1).sum()) for _, members in update)
+        num_tokens = sum(int((self.targets.lengths_of(members) + 1).sum()) for _, members in update)
         weight = np.float32(len(update) / num_tokens)
         return np.where(labels != self.special.pad_id, weight, np.float32(0))

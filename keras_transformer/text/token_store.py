@@ -27,6 +27,10 @@ class TokenStore:
         """The number of tokens of each text."""
         return np.diff(self.offsets)
 
+    def lengths_of(self, members):
+        """The number of tokens of some texts, an int array of them."""
+        return self.offsets[members + 1] - self.offsets[members]
+
     def padded(self, members, shape, pad_id, first_id=None, last_id=None):
         """Returns rows of tokens, with an id put before or after each, padded to `shape`.
 
@@ -41,7 +45,7 @@ class TokenStore:
             int32 array of `shape`.
         """
         rows = np.full(shape, pad_id, dtype="int32")
-        lengths = self.offsets[members + 1] - self.offsets[members]
+        lengths = self.lengths_of(members)
         start = 0 if first_id is None else 1
         places = np.arange(shape[1] - start)
         real = places < lengths[:, None]
