@@ -52,10 +52,10 @@ def export(args):
     search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
     tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
     options = {"search": search, "max_length": args.target, "quantize": args.quantize}
-    graph = Translator(model, tokenizer, **options).graph
+    compiled = Translator(model, tokenizer, **options).compiled
     archive = keras.export.ExportArchive()
-    archive.track(graph)
-    archive.add_endpoint("search_ids", graph.search_ids)
+    archive.track(compiled)
+    archive.add_endpoint("search_ids", compiled.functions["search_ids"])
     archive.write_out(args.directory, verbose=False)
 
 
@@ -64,7 +64,7 @@ def source_ids(batch):
     import numpy as np
 
     from keras_transformer.serving.batching import powers_of_two
-    from keras_transformer.serving.translation_graph import SMALLEST_LENGTH
+    from keras_transformer.serving.compiled_model import SMALLEST_LENGTH
 
     bucket = min(size for size in powers_of_two(SMALLEST_LENGTH, 256) if size >= SOURCE)
     ids = np.random.default_rng(1).integers(4, VOCAB, (batch, SOURCE))

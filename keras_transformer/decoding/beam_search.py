@@ -20,6 +20,11 @@ from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
 
 
+def penalty_of(search, task):
+    """The length penalty: a number, or (batch, 1) where sentences have their own."""
+    return search.length_penalty if task.length_penalty is None else task.length_penalty[:, None]
+
+
 def length_normaliser(length, length_penalty):
     """`((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14)."""
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
@@ -147,7 +152,7 @@ class BeamSearch(Search):
     def run(self, task, state):
         """Extends the beams of all sentences until none can win any more."""
         start = self._first_beams(task, state)
-        longest = length_normaliser(task.limits, self.length_penalty)
+        longest = length_normaliser(task.limits[:, None], penalty_of(self, task))
 
         def unfinished(*variables):
             now = nest(start, variables)
@@ -203,7 +208,7 @@ class BeamSearch(Search):
             return ops.logical_and(alive, worst_kept <= IMPOSSIBLE / 2)
         # A log-probability only falls, the largest normaliser brings it nearest to 0, and
         # coverage at best costs nothing.
-        return ops.logical_and(alive, best_live / longest[:, None] > worst_kept)
+        return ops.logical_and(alive, best_live / longest > worst_kept)
 
     def _next_beams(self, task, now, active):
         batch, beams = task.batch_size, self.beam_size
@@ -224,7 +229,7 @@ class BeamSearch(Search):
             index, tokens, gained, attention_of(attention, parents, beams)
         )
         coverage = now.coverage
-        scores = log_probs / length_normaliser(index, self.length_penalty)
+        scores = log_probs / length_normaliser(index, penalty_of(self, task))
         if coverage is not None:
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)

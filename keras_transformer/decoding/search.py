@@ -14,7 +14,8 @@ class Task(NamedTuple):
 
     `limits` and `least` (batch,) bound each sentence's length, `least` None when nothing does;
     `prefix_ids` (batch, max_length) is what it must begin with, then `pad_id`, or None;
-    `source_mask` (batch, source) says which positions of the source are real, None for all.
+    `source_mask` (batch, source) says which positions of the source are real, None for all;
+    `length_penalty` (batch,) is each sentence's own, or None.
     """
 
     step: Any
@@ -27,13 +28,15 @@ class Task(NamedTuple):
     least: Any
     prefix_ids: Any
     source_mask: Any
+    length_penalty: Any = None
 
 
 class Search:
     """The base of `GreedySearch`, `BeamSearch` and `Sampling`.
 
     Called as `search(step, state, batch_size=..., max_length=..., bos_id=..., eos_id=...,
-    pad_id=0, length_limits=None, source_lengths=None, prefix_ids=None, source_mask=None)`.
+    pad_id=0, length_limits=None, source_lengths=None, prefix_ids=None, source_mask=None,
+    length_penalty=None)`.
 
     `step(tokens, index, state)` is given the last token of each row, (rows,), their position
     `index` (`bos_id` is at 0) and the state, and returns the next token's logits (rows, vocab)
@@ -65,7 +68,8 @@ class Search:
     `prefix_ids` (batch, prefix), padded at the end, forces the beginning of each sentence and
     comes before all other rules; what is beyond `max_length` is left out. `source_mask`
     (batch, source) is True at real positions of the source, the only ones that coverage is about.
-    `length_limits` (batch,), each at least 1, are maximum lengths of their own.
+    `length_limits` (batch,), each at least 1, are maximum lengths of their own. `length_penalty`
+    (batch,), each at least 0, stands in for that of a `BeamSearch`, sentence by sentence.
 
     Logits of NaN leave no token, as rules may: the hypothesis then has length 0 and score -1e9.
     """
@@ -118,8 +122,16 @@ class Search:
         source_lengths=None,
         prefix_ids=None,
         source_mask=None,
+        length_penalty=None,
     ):
         """Runs the search and returns a `DecodeResult`."""
+        if length_penalty is not None:
+            if getattr(self, "length_penalty", None) is None:
+                raise ValueError(
+                    "`length_penalty` must be None for a search that has none. "
+                    f"Received: a {type(self).__name__} and length_penalty={length_penalty!r:.80}"
+                )
+            length_penalty = ops.broadcast_to(ops.cast(length_penalty, "float32"), (batch_size,))
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
         if prefix_ids is not None:
             prefix_ids = checked_prefix(prefix_ids, batch_size)
@@ -129,7 +141,7 @@ class Search:
         special = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
         task = Task(
             step, batch_size, max_length, **special, limits=limits, least=least,
-            prefix_ids=prefix_ids, source_mask=source_mask,
+            prefix_ids=prefix_ids, source_mask=source_mask, length_penalty=length_penalty,
         )  # fmt: skip
         return self.run(task, state)
 

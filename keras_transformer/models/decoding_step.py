@@ -46,19 +46,27 @@ class DecodingStep:
         return keras.tree.map_structure(ops.stop_gradient, (logits, caches, attention))
 
 
-def search_targets(model, source_ids, search=None, max_length=None, prefix_ids=None):
+def search_targets(
+    model,
+    source_ids,
+    search=None,
+    max_length=None,
+    prefix_ids=None,
+    length_limits=None,
+    length_penalty=None,
+):
     """Runs a search over the outputs of `model`; see `Transformer.generate`."""
     search = BeamSearch() if search is None else search
     source_ids = integer_ids("source_ids", source_ids)
     batch_size, source_length = ops.shape(source_ids)
     is_token = padding_mask(source_ids, model.pad_id)
     source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
-    length_limits = None
     if max_length is None:
         max_length = source_length + EXTRA_LENGTH
         if getattr(model.target_positions, "max_length", None) is not None:
             max_length = ops.minimum(max_length, model.target_positions.max_length)
-        length_limits = source_lengths + EXTRA_LENGTH
+        most = source_lengths + EXTRA_LENGTH
+        length_limits = most if length_limits is None else ops.minimum(most, length_limits)
     else:
         max_length = arguments.positive_integer("max_length", max_length)
     memory = model.encode(source_ids, training=False)
@@ -75,4 +83,5 @@ def search_targets(model, source_ids, search=None, max_length=None, prefix_ids=N
         source_lengths=source_lengths,
         prefix_ids=prefix_ids,
         source_mask=is_token,
+        length_penalty=length_penalty,
     )

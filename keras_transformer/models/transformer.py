@@ -232,7 +232,15 @@ class Transformer(keras.Model):
             **options,
         )
 
-    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None):
+    def generate(
+        self,
+        source_ids,
+        search=None,
+        max_length=None,
+        prefix_ids=None,
+        length_limits=None,
+        length_penalty=None,
+    ):
         """Searches for the best outputs, one cached step a token.
 
         Runs as it stands, operation by operation. To translate many batches of a few shapes,
@@ -245,6 +253,9 @@ class Transformer(keras.Model):
             max_length: largest number of output tokens, `eos_id` included; when None, 50 more
                 than the source has, padding not counted, as in the paper.
             prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
+            length_limits: integers (batch,), each at least 1, a maximum length for each sentence
+                within `max_length`.
+            length_penalty: floats (batch,), at least 0, in place of the beam search's own.
 
         Returns:
             A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
@@ -252,7 +263,9 @@ class Transformer(keras.Model):
         Raises:
             ValueError: for ids that are not integers or a bad `max_length`.
         """
-        return search_targets(self, source_ids, search, max_length, prefix_ids)
+        return search_targets(
+            self, source_ids, search, max_length, prefix_ids, length_limits, length_penalty
+        )
 
     def score(self, source_ids, target_ids, label_mask=None):
         """Log-probabilities of given outputs; see `ScoreResult`.

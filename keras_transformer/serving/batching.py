@@ -40,16 +40,22 @@ def pad_columns(ids, columns, pad_id):
     return tf.pad(ids, [[0, 0], [0, columns - tf.shape(ids)[1]]], constant_values=pad_id)
 
 
+def is_ids(tensor):
+    """Whether a tensor has columns, which are padded."""
+    return tensor.shape.rank == 2
+
+
 def map_chunks(
     function, inputs, lengths, output_specs, length_sizes, row_limits, pad_id, shapes_met
 ):
     """Applies `function` to chunks of rows of like length, and gives the results in input order.
 
     Args:
-        function: takes as many id tensors (rows, length) as there are inputs, all of one shape:
+        function: takes as many tensors as there are inputs, ids (rows, length) and others (rows,):
             the length one of `length_sizes`, the rows a power of two up to the limit of that
             length. Returns a list of tensors with the same number of rows.
-        inputs: list of id tensors (batch, any length), padded; batch may be 0.
+        inputs: list of id tensors (batch, any length), padded, and of tensors (batch,); batch may
+            be 0.
         lengths: (batch,) number of columns that a row needs in the longest of the inputs.
         output_specs: a `tf.TensorSpec` for each output, its first dimension None.
         length_sizes: ascending list of lengths.
@@ -73,7 +79,9 @@ def map_chunks(
         end = tf.minimum(start + tf.gather(row_limits, column_index), batch_size)
         row_index, rows = next_size(batch_sizes, end - start)
         shapes_met.scatter_nd_update([[row_index, column_index]], [True])
-        chunk = [pad_rows(pad_columns(ids[start:end], columns, pad_id), rows) for ids in inputs]
+        chunk = [part[start:end] for part in inputs]
+        chunk = [pad_columns(part, columns, pad_id) if is_ids(part) else part for part in chunk]
+        chunk = [pad_rows(part, rows) for part in chunk]
         results = [result[: end - start] for result in function(*chunk)]
         return (end, *(tf.concat(pair, axis=0) for pair in zip(outputs, results, strict=True)))
 

@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
+from keras_transformer.serving.translation_graph import SIGNATURES
+
 
 def export(translator, path):
     """Writes a SavedModel with the signatures `serving_default`, `n_best` and `score`.
@@ -48,7 +50,7 @@ def export(translator, path):
     >>> path = os.path.join(tempfile.mkdtemp(), "1")
     >>> export(Translator(model, tokenizer, max_length=4), path)
     >>> sorted(load(path).signatures)
-    ['n_best', 'score', 'serving_default']
+    ['align', 'encode', 'n_best', 'score', 'serving_default', 'translate']
     """
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
@@ -60,9 +62,8 @@ def export(translator, path):
         graph = translator.graph
         archive = keras.export.ExportArchive()
         archive.track(graph)
-        archive.add_endpoint("serving_default", graph.translate)
-        archive.add_endpoint("n_best", graph.n_best)
-        archive.add_endpoint("score", graph.score)
+        for name in SIGNATURES:
+            archive.add_endpoint(name, getattr(graph, name))
         archive.write_out(os.path.join(scratch, "model"), verbose=False)
         os.replace(os.path.join(scratch, "model"), path)
     finally:

@@ -1,57 +1,56 @@
-"""The translator as TensorFlow functions: strings in, compiled search, strings out."""
+"""The translator as TensorFlow functions of strings, which become a SavedModel's signatures."""
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
-from keras_transformer.layers.step_product import products_apart
-from keras_transformer.serving.batching import largest_batches, map_chunks, powers_of_two
+from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.serving.alignment import piece_offsets, without_edges
+from keras_transformer.serving.segments import SegmentSplitter
+from keras_transformer.text.strings import valid_utf8
 
-SMALLEST_LENGTH = 16
-TEXT = tf.TensorSpec([None], tf.string, name="text")
+SIGNATURES = ("serving_default", "n_best", "score", "translate", "align", "encode")
+LARGEST_PENALTY = 10.0  # of a request; far beyond it all scores are 0
+
+
+def per_text(dtype, name):
+    """The specification of an input with one value for each text."""
+    return tf.TensorSpec([None], dtype, name=name)
+
+
+def signature(*inputs):
+    """Makes a method a function of TensorFlow with these inputs."""
+    return tf.function(input_signature=inputs, autograph=False)
+
+
+TEXT = per_text(tf.string, "text")
 
 
 class TranslationGraph(tf.Module):
-    """Holds model and tokenizers, and the functions that become the SavedModel's signatures.
+    """Divides texts, turns them into ids for a `CompiledModel`, and makes strings of what it gives.
 
-    Strings are handled outside, numbers inside functions that XLA compiles unless `jit_compile`
-    is False; they are called with few shapes only: lengths of `length_sizes`, and as many rows as a
-    power of two up to the row limit of that length.
+    A text that is longer than the model reads is divided into segments at the ends of sentences;
+    the segments of all texts are one batch, and what comes of them is put together again.
+
+    Args:
+        compiled: a `CompiledModel`.
+        source_tokenizer, target_tokenizer: tokenizers with the ids of its model.
+        max_segments: the most segments of a text; one that needs more is refused.
+        separator: str that joins the translations of a text's segments.
     """
 
-    def __init__(
-        self,
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        search,
-        max_length,
-        max_source_length,
-        max_batch_tokens,
-        jit_compile,
-    ):
+    def __init__(self, compiled, source_tokenizer, target_tokenizer, max_segments, separator):
         super().__init__(name="translation_graph")
-        self.model = model
+        self.compiled = compiled
+        self.model = compiled.model
+        self.search = compiled.search
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer
-        self.search = search
-        self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
-        self.max_length = max_length
-        self.jit_compile = jit_compile
-        self.length_sizes = powers_of_two(SMALLEST_LENGTH, max_source_length)
-        self.row_limits = largest_batches(self.length_sizes, max_batch_tokens)
-        # Each compiled function has one compilation for each shape that it has met.
-        shape = [len(powers_of_two(1, self.row_limits[0])), len(self.length_sizes)]
-        self.searched, self.scored = (
-            tf.Variable(tf.zeros(shape, tf.bool), trainable=False, name=name)
-            for name in ("searched", "scored")
-        )
-        ids = tf.TensorSpec([None, None], tf.int32)
-        options = {"jit_compile": jit_compile, "autograph": False}
-        self.search_ids = tf.function(self._search_ids, [ids], **options)
-        self.score_ids = tf.function(self._score_ids, [ids, ids], **options)
+        self.max_segments = max_segments
+        self.separator = separator
+        longest = compiled.length_sizes[-1] - 1  # `eos_id` comes after it
+        self.split = SegmentSplitter(source_tokenizer.surfaces(), longest, max_segments)
 
-    @tf.function(input_signature=[TEXT], autograph=False)
-    def translate(self, text):
+    @signature(TEXT)
+    def serving_default(self, text):
         """The best translation of each text."""
         translations, scores, truncated = self._hypotheses(text)
         return {
@@ -60,88 +59,188 @@ class TranslationGraph(tf.Module):
             "truncated": truncated,
         }
 
-    @tf.function(input_signature=[TEXT], autograph=False)
+    @signature(TEXT)
     def n_best(self, text):
         """The best translations of each text, the best first."""
         translations, scores, truncated = self._hypotheses(text)
         return {"translations": translations, "scores": scores, "truncated": truncated}
 
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string, name="source"),
-            tf.TensorSpec([None], tf.string, name="target"),
-        ],
-        autograph=False,
+    @signature(
+        TEXT,
+        per_text(tf.float32, "length_penalty"),
+        per_text(tf.int32, "max_length"),
+        per_text(tf.int32, "num_hypotheses"),
+        per_text(tf.string, "prefix"),
     )
+    def translate(self, text, length_penalty, max_length, num_hypotheses, prefix):
+        """The best translations of each text, under options of its own.
+
+        An option that is not above 0 (of the penalty: not at least 0), or is no number, asks for
+        the export's own.
+        """
+        options = (length_penalty, max_length, num_hypotheses, prefix)
+        message = "there must be as many options of each kind as texts"
+        same = [
+            tf.debugging.assert_equal(tf.shape(option), tf.shape(text), message)
+            for option in options
+        ]
+        with tf.control_dependencies(same):
+            segments = self.split(self.source_tokenizer.tokenize(text))
+        prefix_ids, too_long = self._prefixes(segments, prefix)
+        own_penalty = getattr(self.search, "length_penalty", 0.0)
+        penalties = tf.where(length_penalty >= 0, length_penalty, own_penalty)
+        penalties = tf.minimum(penalties, LARGEST_PENALTY)
+        limits = tf.where(max_length > 0, max_length, tf.int32.max)
+        inputs = [self._with_eos(segments.tokens), prefix_ids]
+        inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
+        most = self.search.beam_size
+        translations, scores = self._search("search_with", inputs, most)
+        refused = segments.refused | too_long
+        translations, scores = self._joined(segments, refused, translations, scores)
+        own_count = self.compiled.num_hypotheses
+        counts = tf.where(num_hypotheses > 0, tf.minimum(num_hypotheses, most), own_count)
+        width = tf.reduce_max(tf.concat([counts, [1]], axis=0))
+        asked = tf.sequence_mask(counts, width)
+        return {
+            "translations": tf.where(asked, translations[:, :width], ""),
+            "scores": tf.where(asked, scores[:, :width], IMPOSSIBLE),
+            "truncated": refused,
+        }
+
+    @signature(per_text(tf.string, "source"), per_text(tf.string, "target"))
     def score(self, source, target):
         """The log-probability of each target, given its source, and its number of tokens."""
         same = tf.debugging.assert_equal(
             tf.shape(source), tf.shape(target), "source and target must have as many texts"
         )
         with tf.control_dependencies([same]):
-            source_ids, source_cut = self._ids(self.source_tokenizer, source)
-        target_ids, target_cut = self._ids(self.target_tokenizer, target)
-        num_tokens = count_tokens(target_ids, self.model.pad_id)
-        lengths = tf.maximum(count_tokens(source_ids, self.model.pad_id), num_tokens)
-        (log_probs,) = self._map_chunks(
-            lambda *ids: [self.score_ids(*ids)],
-            [source_ids, target_ids],
-            lengths,
-            [tf.TensorSpec([None], tf.float32)],
-            self.scored,
+            pair = [self.source_tokenizer.tokenize(source)]
+        pair.append(self.target_tokenizer.tokenize(target))
+        lengths = [tf.cast(tokens.row_lengths(), tf.int32) for tokens in pair]
+        truncated = tf.maximum(*lengths) > self.split.longest
+        inputs = [self._with_eos(tokens[:, : self.split.longest]) for tokens in pair]
+        (log_probs,) = self.compiled.map("score_ids", inputs, [tf.TensorSpec([None])])
+        return {
+            "log_prob": tf.where(truncated, IMPOSSIBLE, log_probs),
+            "num_tokens": lengths[1] + 1,
+            "truncated": truncated,
+        }
+
+    @signature(TEXT)
+    def align(self, text):
+        """The best translation of each text, and which part of the text each piece is read from."""
+        tokens, *offsets = self.source_tokenizer.tokenize_with_offsets(text)
+        segments = self.split(tokens)
+        width = self.compiled.longest_output
+        ids, places = self.compiled.map(
+            "align_ids",
+            [self._with_eos(segments.tokens)],
+            [tf.TensorSpec([None, width], tf.int32)] * 2,
         )
-        truncated = tf.logical_or(source_cut, target_cut)
-        return {"log_prob": log_probs, "num_tokens": num_tokens, "truncated": truncated}
+        # An empty segment has no translation; the end of the sentence is no piece.
+        some = (segments.tokens.row_lengths() > 0)[:, None]
+        is_piece = (ids != self.model.pad_id) & (ids != self.model.eos_id) & some
+        pieces = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
+        longest = tf.reduce_max(tf.concat([pieces, [0]], axis=0))
+        is_piece, places = is_piece[:, :longest], places[:, :longest]
+        ids = tf.where(is_piece, ids[:, :longest], self.model.pad_id)
+        translations = self.target_tokenizer.detokenize(ids)
+        written = without_edges(translations, *piece_offsets(self.target_tokenizer, ids))
+        before = self._bytes_before(segments, translations)[:, None]
+        read = without_edges(
+            tf.gather(valid_utf8(text), segments.texts),
+            *(self._at(places, segments, part) for part in offsets),
+        )
+        columns = {
+            "source_start": read[0],
+            "source_end": read[1],
+            "target_start": written[0] + before,
+            "target_end": written[1] + before,
+        }
+        counts = tf.math.unsorted_segment_sum(pieces, segments.texts, tf.size(text))
+        columns = {
+            name: tf.RaggedTensor.from_row_lengths(tf.boolean_mask(column, is_piece), counts)
+            for name, column in columns.items()
+        }
+        return {
+            "translation": self._join(segments, translations),
+            **{name: column.to_tensor(-1) for name, column in columns.items()},
+            "truncated": segments.refused,
+        }
+
+    @signature(TEXT)
+    def encode(self, text):
+        """The mean of the encoder's vectors over the tokens of each text."""
+        segments = self.split(self.source_tokenizer.tokenize(text))
+        source_ids = self._with_eos(segments.tokens)
+        spec = tf.TensorSpec([None, self.model.d_model])
+        (sums,) = self.compiled.map("encode_ids", [source_ids], [spec])
+        counts = tf.cast(self.compiled.lengths(source_ids), tf.float32)[:, None]
+        sums, counts = (
+            tf.math.unsorted_segment_sum(part, segments.texts, tf.size(text))
+            for part in (sums, counts)
+        )
+        vectors = tf.where(segments.refused[:, None], 0.0, sums / counts)
+        return {"vector": vectors, "truncated": segments.refused}
 
     def _hypotheses(self, text):
         """Translations and scores (batch, hypotheses), and which texts were too long, (batch,)."""
-        source_ids, truncated = self._ids(self.source_tokenizer, text)
-        lengths = count_tokens(source_ids, self.model.pad_id)
-        shape = [None, self.num_hypotheses]
-        translations, scores = self._map_chunks(
-            self._translate_ids,
-            [source_ids],
-            lengths,
-            [tf.TensorSpec(shape, tf.string), tf.TensorSpec(shape, tf.float32)],
-            self.searched,
-        )
-        # Nothing to translate, `eos_id` alone: the translation is empty too.
-        empty = (lengths <= 1)[:, None]
-        return tf.where(empty, "", translations), tf.where(empty, 0.0, scores), truncated
+        segments = self.split(self.source_tokenizer.tokenize(text))
+        inputs = [self._with_eos(segments.tokens)]
+        found = self._search("search_ids", inputs, self.compiled.num_hypotheses)
+        return *self._joined(segments, segments.refused, *found), segments.refused
 
-    def _map_chunks(self, function, inputs, lengths, output_specs, shapes_met):
-        sizes = (self.length_sizes, self.row_limits, self.model.pad_id)
-        return map_chunks(function, inputs, lengths, output_specs, *sizes, shapes_met)
+    def _search(self, name, inputs, num_hypotheses):
+        """Translations and scores of the segments, (segments, hypotheses)."""
+        shape = [None, num_hypotheses]
+        specs = [tf.TensorSpec(shape, dtype) for dtype in (tf.string, tf.float32)]
+        return self.compiled.map(name, inputs, specs, self._in_words)
 
-    def _ids(self, tokenizer, texts):
-        """Ids (batch, length) with `eos_id`, cut to the longest length, and which were cut."""
-        longest = self.length_sizes[-1] - 1
-        tokens = tokenizer.tokenize(texts)
-        truncated = tokens.row_lengths() > longest
-        eos = tf.fill([tf.shape(texts)[0], 1], self.model.eos_id)
-        ids = tf.concat([tokens[:, :longest], eos], axis=1)
-        return ids.to_tensor(self.model.pad_id), truncated
+    def _in_words(self, ids, scores):
+        """Texts and scores, (rows, hypotheses), of ids (rows, hypotheses, length)."""
+        texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
+        return [tf.reshape(texts, tf.shape(scores)), scores]
 
-    def _translate_ids(self, source_ids):
-        ids, scores = self.search_ids(source_ids)
-        rows, width = tf.shape(source_ids)[0], tf.shape(ids)[2]
-        texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, width]))
-        return tf.reshape(texts, [rows, self.num_hypotheses]), scores
+    def _joined(self, segments, refused, translations, scores):
+        """Translations and scores (batch, hypotheses) from those of the segments.
 
-    def _search_ids(self, source_ids):
-        with products_apart(barrier if self.jit_compile else None):
-            result = self.model.generate(source_ids, self.search, self.max_length)
-        return result.ids, result.scores
+        The hypotheses of a text are made of its segments' hypotheses of the same rank.
+        """
+        # Nothing to translate: the translation is empty too.
+        empty = (segments.tokens.row_lengths() == 0)[:, None]
+        translations, scores = tf.where(empty, "", translations), tf.where(empty, 0.0, scores)
+        scores = tf.math.unsorted_segment_sum(scores, segments.texts, tf.size(refused))
+        translations = tf.where(refused[:, None], "", self._join(segments, translations))
+        return translations, tf.where(refused[:, None], IMPOSSIBLE, tf.maximum(scores, IMPOSSIBLE))
 
-    def _score_ids(self, source_ids, target_ids):
-        return self.model.score(source_ids, target_ids).log_prob
+    def _join(self, segments, translations):
+        """The translations of texts from those of segments, (segments, ...)."""
+        count = tf.size(segments.refused)
+        return tf.strings.unsorted_segment_join(translations, segments.texts, count, self.separator)
 
+    def _bytes_before(self, segments, translations):
+        """Where the translation of each segment begins in that of its text, int32 (segments,)."""
+        sizes = tf.strings.length(translations) + len(self.separator.encode())
+        before = tf.cumsum(sizes, exclusive=True)
+        first = tf.boolean_mask(before, segments.first)  # one for each text, in order
+        return before - tf.gather(first, segments.texts)
 
-def barrier(tensor):
-    """`tensor`, which XLA computes apart from what it is made of and from what reads it."""
-    return optimization_barrier(tensor)[0]
+    def _at(self, places, segments, offsets):
+        """Of ragged offsets of texts, those of the segments at `places`, (segments, length)."""
+        kept = tf.ragged.boolean_mask(offsets, ~segments.refused)
+        rows = segments.tokens.with_flat_values(kept.flat_values)
+        width = self.compiled.length_sizes[-1]
+        return tf.gather(rows.to_tensor(0, shape=[None, width]), places, batch_dims=1)
 
+    def _prefixes(self, segments, prefix):
+        """Ids of the prefixes (segments, length), of first segments, and which are too long."""
+        tokens = self.target_tokenizer.tokenize(prefix)
+        too_long = tf.cast(tokens.row_lengths(), tf.int32) > self.split.longest
+        tokens = tf.gather(tokens[:, : self.split.longest], segments.texts)
+        ids = tokens.to_tensor(self.model.pad_id)
+        return tf.where(segments.first[:, None], ids, self.model.pad_id), too_long
 
-def count_tokens(ids, pad_id):
-    """Number of tokens of each row that are not padding, int32 (batch,)."""
-    return tf.math.count_nonzero(ids != pad_id, axis=1, dtype=tf.int32)
+    def _with_eos(self, tokens):
+        """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""
+        eos = tf.fill([tokens.nrows(), 1], self.model.eos_id)
+        return tf.concat([tokens, eos], axis=1).to_tensor(self.model.pad_id)

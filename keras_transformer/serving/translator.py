@@ -1,15 +1,21 @@
 """A model, its tokenizers and a search as one object that maps strings to strings."""
 
-import warnings
-
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.serving.batching import powers_of_two
+from keras_transformer.serving.compiled_model import SMALLEST_LENGTH, CompiledModel
 from keras_transformer.serving.export import export
-from keras_transformer.serving.translation_graph import SMALLEST_LENGTH, TranslationGraph
+from keras_transformer.serving.quantization import quantized_copy
+from keras_transformer.serving.translation_graph import TranslationGraph
+from keras_transformer.serving.translator_arguments import (
+    check_texts,
+    check_tokenizer,
+    warn_of_truncation,
+)
 from keras_transformer.text.strings import string_tensor
 
 # Texts handed to the graph at a time; it batches them by length itself.
@@ -28,8 +34,13 @@ class Translator:
         target_tokenizer: of the target; `source_tokenizer` when None.
         search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
         max_length: largest number of output tokens; when None, 50 more than the source has.
-        max_source_length: the longest source read, in tokens with `eos_id`. What is beyond it is
-            cut, with a warning here and `truncated` true in the SavedModel's answer.
+        max_source_length: the longest source read at once, in tokens with `eos_id`. A longer one
+            is divided at ends of sentences, or else of words, and its parts are translated.
+        max_segments: the most parts of a text; 1 divides none. A text that needs more is refused:
+            its translation is empty, with a warning here and `truncated` true in the SavedModel's
+            answer.
+        separator: what the translations of the parts are joined by; "" for languages that are
+            written without spaces.
         max_batch_tokens: source tokens translated at once, padding included: the longer the
             texts, the fewer at once.
         jit_compile: whether XLA compiles the search, which makes it faster. A CPU
@@ -69,6 +80,8 @@ class Translator:
         max_batch_tokens=2048,
         jit_compile=True,
         quantize=None,
+        max_segments=16,
+        separator=" ",
     ):
         target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
         if max_length is not None:
@@ -79,6 +92,9 @@ class Translator:
                 f"Received: max_source_length={max_source_length}"
             )
         arguments.positive_integer("max_batch_tokens", max_batch_tokens)
+        arguments.positive_integer("max_segments", max_segments)
+        if not isinstance(separator, str):
+            raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         arguments.boolean("jit_compile", jit_compile)
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
@@ -86,22 +102,22 @@ class Translator:
         model.build(None)
         if quantize:
             model = quantized_copy(model, quantize)
-        self.graph = TranslationGraph(
+        self.compiled = CompiledModel(
             model,
-            source_tokenizer,
-            target_tokenizer,
             BeamSearch() if search is None else search,
             max_length,
             max_source_length,
             max_batch_tokens,
             jit_compile,
         )
+        self.graph = TranslationGraph(
+            self.compiled, source_tokenizer, target_tokenizer, max_segments, separator
+        )
 
     @property
     def shapes(self):
         """Every (rows, source length) that the search is ever compiled for."""
-        graph = self.graph
-        sizes = zip(graph.length_sizes, graph.row_limits, strict=True)
+        sizes = zip(self.compiled.length_sizes, self.compiled.row_limits, strict=True)
         return [(rows, length) for length, most in sizes for rows in powers_of_two(1, most)]
 
     @property
@@ -110,25 +126,92 @@ class Translator:
 
         Without `jit_compile` nothing is compiled, and it stays 0.
         """
-        if not self.graph.jit_compile:
+        if not self.compiled.jit_compile:
             return 0
-        met = [self.graph.searched, self.graph.scored]
+        met = self.compiled.shapes_met.values()
         return sum(int(tf.math.count_nonzero(shapes)) for shapes in met)
 
     def __call__(self, texts, progress=False):
         """Returns the best translation of each of `texts`, a list of strings."""
-        rows = self._in_calls(self.graph.translate, texts, progress)
+        rows = self._in_calls(self.graph.serving_default, texts, progress)
         return [row["translation"].decode("utf-8") for row in rows]
 
     def n_best(self, texts, progress=False):
         """Returns for each text a list of (translation, score), the best first."""
+        return [hypotheses(row) for row in self._in_calls(self.graph.n_best, texts, progress)]
+
+    def translate(
+        self, texts, length_penalty=None, max_length=None, num_hypotheses=None, prefixes=None
+    ):
+        """As `n_best`, with options of this call.
+
+        Args:
+            texts: list of str.
+            length_penalty: number from 0 to 10; the beam search's own when None.
+            max_length: the largest number of output tokens, within the translator's own.
+            num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
+                gives when None.
+            prefixes: list of str, what each translation must begin with.
+
+        Returns:
+            For each text a list of (translation, score), the best first.
+
+        Raises:
+            ValueError: for a bad option.
+        """
+        if length_penalty is not None:
+            arguments.non_negative_number("length_penalty", length_penalty)
+        for name, value in (("max_length", max_length), ("num_hypotheses", num_hypotheses)):
+            if value is not None:
+                arguments.positive_integer(name, value)
+        if (num_hypotheses or 1) > self.graph.search.beam_size:
+            raise ValueError(
+                f"`num_hypotheses` must be at most {self.graph.search.beam_size}, the beam size. "
+                f"Received: num_hypotheses={num_hypotheses}"
+            )
+        check_texts("texts", texts)
+        prefixes = [""] * len(texts) if prefixes is None else prefixes
+        check_texts("prefixes", prefixes)
+        if len(prefixes) != len(texts):
+            raise ValueError(
+                "`prefixes` must be as many as the texts. "
+                f"Received: {len(prefixes)} for {len(texts)} texts"
+            )
+        count = len(texts)
+        answer = self.graph.translate(
+            string_tensor(texts),
+            tf.fill([count], -1.0 if length_penalty is None else float(length_penalty)),
+            tf.fill([count], max_length or 0),
+            tf.fill([count], num_hypotheses or 0),
+            string_tensor(prefixes),
+        )
+        warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
+        columns = {name: column.numpy() for name, column in answer.items()}
         return [
-            [
-                (text.decode("utf-8"), float(score))
-                for text, score in zip(row["translations"], row["scores"], strict=True)
-            ]
-            for row in self._in_calls(self.graph.n_best, texts, progress)
+            hypotheses({name: column[row] for name, column in columns.items()})
+            for row in range(count)
         ]
+
+    def align(self, texts, progress=False):
+        """Returns for each text (translation, pairs): what each piece of it was read from.
+
+        A pair is (target, source), two slices of the translation and of the text, in bytes of
+        UTF-8: the source is where the decoder's last layer attended most. Attention is no proof
+        of what caused a word, only where the model looked.
+        """
+        names = ("target_start", "target_end", "source_start", "source_end")
+        found = []
+        for row in self._in_calls(self.graph.align, texts, progress):
+            offsets = zip(*(row[name].tolist() for name in names), strict=True)
+            pairs = [(slice(*four[:2]), slice(*four[2:])) for four in offsets if four[0] >= 0]
+            found.append((row["translation"].decode("utf-8"), pairs))
+        return found
+
+    def encode(self, texts, progress=False):
+        """Returns vectors (texts, d_model), the mean of the encoder's over each text's tokens."""
+        rows = self._in_calls(self.graph.encode, texts, progress)
+        empty = np.zeros((0, self.graph.model.d_model), "float32")
+        return np.stack([row["vector"] for row in rows]) if rows else empty
 
     def score(self, source_texts, target_texts):
         """Returns for each pair (log-probability, number of tokens), `eos_id` included."""
@@ -170,51 +253,7 @@ class Translator:
         return rows
 
 
-def quantized_copy(model, mode):
-    """A copy of `model` with the weights of its products quantized by Keras."""
-    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    copy.build(None)
-    if len(copy.weights) != len(model.weights):
-        raise ValueError(
-            "`quantize` must be None for a model that is quantized already or has LoRA weights. "
-            f"Received: quantize={mode!r}"
-        )
-    copy.set_weights(model.get_weights())
-    with warnings.catch_warnings():
-        # Keras names each layer that has nothing to quantize.
-        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-        copy.quantize(mode)
-    return copy
-
-
-def check_texts(name, texts):
-    """Raises `ValueError` unless `texts` is a list or tuple of strings."""
-    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"`{name}` must be a list of strings. Received: {name}={texts!r:.200}")
-
-
-def check_tokenizer(side, tokenizer, model):
-    """Raises `ValueError` when the tokenizer's ids are not those of the model."""
-    for name in ("pad_id", "bos_id", "eos_id"):
-        if getattr(tokenizer, name) != getattr(model, name):
-            raise ValueError(
-                f"`{name}` of the {side} tokenizer must be that of the model. Received: "
-                f"{getattr(tokenizer, name)} and {getattr(model, name)}"
-            )
-    joint = getattr(model, "vocab_size", None)
-    known = joint or getattr(model, f"{side}_vocab_size", None)
-    if known is not None and tokenizer.vocab_size > known:
-        raise ValueError(
-            f"the {side} tokenizer's vocabulary must not be larger than the model's. "
-            f"Received: {tokenizer.vocab_size} and {known}"
-        )
-
-
-def warn_of_truncation(num_truncated):
-    """Warns when texts were longer than the model reads."""
-    if num_truncated:
-        warnings.warn(
-            f"{num_truncated} text(s) were longer than `max_source_length` and were cut.",
-            stacklevel=4,
-        )
+def hypotheses(row):
+    """The (translation, score) of each hypothesis that there is."""
+    pairs = zip(row["translations"], row["scores"], strict=True)
+    return [(text.decode("utf-8"), float(score)) for text, score in pairs]

@@ -7,6 +7,8 @@ from keras_transformer.text import vocabulary
 from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
+LONGER_POINTS = (0x80, 0x800, 0x10000)  # from these on a code point has one byte more in UTF-8
+
 
 class CharacterTokenizer(Tokenizer):
     """Maps each Unicode code point to an id; text of known characters round-trips exactly.
@@ -75,6 +77,18 @@ class CharacterTokenizer(Tokenizer):
         code_points = np.array([ord(character) for character in self._characters], dtype="int32")
         points = tf.strings.unicode_decode(strings, "UTF-8")
         return vocabulary.ids_of(points, code_points, self.unk_id)
+
+    def tokenize_with_offsets_graph(self, strings):
+        """A piece is a code point, of one to four bytes."""
+        points, starts = tf.strings.unicode_decode_with_offsets(strings, "UTF-8")
+        starts = tf.cast(starts, tf.int32)
+        sizes = 1 + sum(tf.cast(points.flat_values >= least, tf.int32) for least in LONGER_POINTS)
+        ends = starts.with_flat_values(starts.flat_values + sizes)
+        return self.tokenize_graph(strings), starts, ends
+
+    def surfaces(self):
+        """The characters; a space begins a word."""
+        return [*[""] * len(vocabulary.SPECIAL_PIECES), *self._characters]
 
     def detokenize_graph(self, ids):
         """Joins the characters of each row."""

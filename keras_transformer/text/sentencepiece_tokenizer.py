@@ -132,10 +132,31 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize_graph(self, strings):
         """Runs TF Text's op on a model that is a constant of the graph."""
+        return self._op(out_type=tf.int32).tokenize(self._escaped(strings))
+
+    def tokenize_with_offsets_graph(self, strings):
+        """Runs TF Text's op; of a lossless model the offsets leave out what escapes add."""
+        escaped = self._escaped(strings)
+        ids, starts, ends = self._op(out_type=tf.int32).tokenize_with_offsets(escaped)
+        if self.lossless:
+            starts, ends = (without_escapes(escaped, offsets) for offsets in (starts, ends))
+        return ids, starts, ends
+
+    def surfaces(self):
+        """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""
+        texts = [piece.replace(SPACE_MARK, " ") for piece in self._vocabulary]
+        texts[: len(SPECIAL_PIECES)] = [""] * len(SPECIAL_PIECES)
+        bytes_found = [re.fullmatch(r"<0x([0-9A-F]{2})>", text) for text in texts]
+        for index, found in enumerate(bytes_found):
+            if found:
+                texts[index] = bytes([int(found[1], 16)]).decode("ascii", "ignore")
+        return texts
+
+    def _escaped(self, strings):
         if self.lossless:
             strings = tf.strings.regex_replace(strings, ESCAPE, f"{ESCAPE}b")
             strings = tf.strings.regex_replace(strings, SPACE_MARK, f"{ESCAPE}a")
-        return self._op(out_type=tf.int32).tokenize(strings)
+        return strings
 
     def detokenize_graph(self, ids):
         """Runs TF Text's op on a model that is a constant of the graph."""
@@ -184,6 +205,22 @@ def training_lines(texts):
         for line in re.split(r"[\r\n]+", valid_text(text))
         for start in range(0, len(line), MAX_LINE_CHARACTERS)
     ]
+
+
+def without_escapes(escaped, offsets):
+    """Byte offsets (batch, length) in escaped strings, as offsets in the strings before.
+
+    What is escaped has three bytes, and ESCAPE has three and its letter one more.
+    """
+    points, places = tf.strings.unicode_decode_with_offsets(escaped, "UTF-8")
+    after = tf.concat([tf.zeros_like(points[:, :1]), points[:, :-1]], axis=1)
+    letters = tf.ragged.boolean_mask(tf.cast(places, tf.int32), after == ord(ESCAPE))
+    before = tf.searchsorted(
+        letters.to_tensor(tf.int32.max), tf.cast(offsets, tf.int32).to_tensor()
+    )
+    lengths = offsets.row_lengths()
+    before = tf.RaggedTensor.from_tensor(before, lengths=lengths)
+    return tf.cast(offsets, tf.int32) - tf.cast(before, tf.int32)
 
 
 def _escape_text(text):

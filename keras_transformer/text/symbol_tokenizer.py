@@ -75,6 +75,22 @@ class SymbolTokenizer(Tokenizer):
         values = symbols.with_flat_values(fingerprints(symbols.flat_values))
         return vocabulary.ids_of(values, prints, self.unk_id)
 
+    def tokenize_with_offsets_graph(self, strings):
+        """A symbol is a run of bytes that are not white space."""
+        texts = tf.strings.bytes_split(strings)
+        in_symbol = texts.with_flat_values(~tf.strings.regex_full_match(texts.flat_values, r"\s"))
+        inside = tf.pad(in_symbol.to_tensor(False), [[0, 0], [1, 1]])
+        edges = inside[:, 1:] != inside[:, :-1]  # a symbol starts or ends before this byte
+        starts, ends = (edges & side for side in (inside[:, 1:], inside[:, :-1]))
+        places = tf.broadcast_to(tf.range(tf.shape(edges)[1]), tf.shape(edges))
+        found = (tf.ragged.boolean_mask(places, side) for side in (starts, ends))
+        return self.tokenize_graph(strings), *found
+
+    def surfaces(self):
+        """The symbols, each a word."""
+        symbols = [f" {symbol}" for symbol in self._symbols]
+        return [*[""] * len(vocabulary.SPECIAL_PIECES), *symbols]
+
     def detokenize_graph(self, ids):
         """Joins the symbols of each row by spaces."""
         return vocabulary.joined(ids, self._symbols, separator=" ")

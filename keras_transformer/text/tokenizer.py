@@ -30,6 +30,9 @@ class Tokenizer(abc.ABC):
         self._tokenize = tf.function(
             self._tokenize_strings, input_signature=[tf.TensorSpec([None], tf.string)]
         )
+        self._tokenize_with_offsets = tf.function(
+            self._strings_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
+        )
         self._detokenize = tf.function(
             self._detokenize_ids, input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)]
         )
@@ -46,6 +49,16 @@ class Tokenizer(abc.ABC):
         U+FFFD, and an empty string is an empty row.
         """
         return self._tokenize(string_tensor(strings))
+
+    def tokenize_with_offsets(self, strings):
+        """Returns the ids of `tokenize`, and where in its string each was read.
+
+        Returns:
+            (ids, starts, ends), int32 ragged (batch, length): the piece is the bytes from
+            `starts` up to but not including `ends`. Invalid UTF-8 counts as the U+FFFD that it
+            is replaced by. Of a character spelled in several pieces the last has the bytes.
+        """
+        return self._tokenize_with_offsets(string_tensor(strings))
 
     def detokenize(self, ids):
         """Returns the string of each row of `ids` (batch, length), ragged or dense.
@@ -101,6 +114,10 @@ class Tokenizer(abc.ABC):
     def _tokenize_strings(self, strings):
         return tf.cast(self.tokenize_graph(valid_utf8(strings)), tf.int32)
 
+    def _strings_with_offsets(self, strings):
+        parts = self.tokenize_with_offsets_graph(valid_utf8(strings))
+        return tuple(tf.cast(part, tf.int32) for part in parts)
+
     def _detokenize_ids(self, ids):
         dense = ids.to_tensor(default_value=self.pad_id)
         # -> (batch, length), True up to the last id before the first eos
@@ -111,6 +128,14 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def tokenize_graph(self, strings):
         """Returns the ragged ids (batch, length) of valid UTF-8 strings (batch,)."""
+
+    @abc.abstractmethod
+    def tokenize_with_offsets_graph(self, strings):
+        """Returns ragged ids, starts and ends of valid UTF-8 strings (batch,)."""
+
+    @abc.abstractmethod
+    def surfaces(self):
+        """Returns the text of each id, a list of str; a space starts what begins a word."""
 
     @abc.abstractmethod
     def detokenize_graph(self, ids):

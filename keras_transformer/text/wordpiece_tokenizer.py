@@ -101,23 +101,32 @@ class WordPieceTokenizer(Tokenizer):
 
     def tokenize_graph(self, strings):
         """Runs TF Text's fast tokenizer, built while tracing."""
-        tokenizer = tf_text.FastBertTokenizer(
+        return self._op().tokenize(strings)
+
+    def tokenize_with_offsets_graph(self, strings):
+        """Runs TF Text's fast tokenizer, built while tracing."""
+        return self._op().tokenize_with_offsets(strings)
+
+    def detokenize_graph(self, ids):
+        """Joins the pieces of each row, with a space before each that starts a word."""
+        table = tf.constant(np.array([text.encode() for text in self.surfaces()], dtype=object))
+        pieces = ids.with_flat_values(tf.gather(table, ids.flat_values))
+        return tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=1), "^ ", "")
+
+    def surfaces(self):
+        """The pieces, with a space before each that starts a word."""
+        return [
+            piece.removeprefix(SUFFIX) if piece.startswith(SUFFIX) else f" {piece}"
+            for piece in self._vocabulary
+        ]
+
+    def _op(self):
+        return tf_text.FastBertTokenizer(
             self._vocabulary,
             token_out_type=tf.int32,
             unknown_token=SPECIAL_PIECES[self.unk_id],
             lower_case_nfd_strip_accents=self.lower_case,
         )
-        return tokenizer.tokenize(strings)
-
-    def detokenize_graph(self, ids):
-        """Joins the pieces of each row, with a space before each that starts a word."""
-        surfaces = [
-            piece.removeprefix(SUFFIX) if piece.startswith(SUFFIX) else f" {piece}"
-            for piece in self._vocabulary
-        ]
-        table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))
-        pieces = ids.with_flat_values(tf.gather(table, ids.flat_values))
-        return tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=1), "^ ", "")
 
     def _options_and_payload(self):
         return {"lower_case": self.lower_case}, "\n".join(self._vocabulary).encode()

@@ -67,12 +67,29 @@ def test_the_score_of_a_pair_does_not_depend_on_the_others():
     np.testing.assert_allclose(together, alone, rtol=1e-5)
 
 
-def test_a_text_longer_than_the_model_reads_is_said_to_be_cut():
-    with pytest.warns(UserWarning, match="1 text.* longer than `max_source_length`"):
-        translations = translator()(["ab", "a" * 32])
-    assert translations[0] == translator()(["ab"])[0]
-    assert len(translations) == 2
-    translator()(["a" * 31])  # fits, with `eos_id`; a warning would be an error
+def test_a_text_longer_than_the_model_reads_is_translated_in_parts():
+    long = "a" * 31 + "b" * 31 + "abc"  # each part fits, with `eos_id`
+    (joined,) = translator()([long])
+    assert joined.split(" ") == translator()(["a" * 31, "b" * 31, "abc"])
+    parts = [translator().n_best([part])[0] for part in ("a" * 31, "b" * 31, "abc")]
+    (hypotheses,) = translator().n_best([long])
+    for rank, (text, score) in enumerate(hypotheses):
+        assert text == " ".join(part[rank][0] for part in parts)
+        np.testing.assert_allclose(score, sum(part[rank][1] for part in parts), rtol=1e-5)
+
+
+def test_a_text_of_too_many_parts_is_refused_and_said_to_be():
+    with pytest.warns(UserWarning, match="1 text.* too long and have no translation"):
+        translations = translator()(["ab", "a" * (31 * 16 + 1)])
+    assert translations == [translator()(["ab"])[0], ""]
+    translator()(["a" * 31 * 16])  # fits; a warning would be an error
+
+
+def test_a_pair_too_long_to_score_is_refused_and_said_to_be():
+    with pytest.warns(UserWarning, match="1 text.* too long"):
+        scores = translator().score(["ab", "a" * 32, "a"], ["BA", "A", "A" * 31])
+    assert scores[1] == (-1e9, 2)
+    np.testing.assert_allclose(scores[::2], translator().score(["ab", "a"], ["BA", "A" * 31]), 1e-5)
 
 
 def test_the_shapes_it_compiles_are_few_and_known():
@@ -151,7 +168,7 @@ def test_products_of_a_step_are_kept_apart_where_xla_compiles(jit_compile):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = small_model(vocab_size=tokenizer.vocab_size)
     own = Translator(model, tokenizer, max_length=3, jit_compile=jit_compile)
-    graph = own.graph.search_ids.get_concrete_function().graph.as_graph_def()
+    graph = own.compiled.functions["search_ids"].get_concrete_function().graph.as_graph_def()
     names = {node.op for function in graph.library.function for node in function.node_def}
     assert ("XlaOptimizationBarrier" in names) == jit_compile
 

@@ -1,0 +1,21 @@
+"""A copy of a model with 8-bit weights, by Keras's own quantization."""
+
+import warnings
+
+
+def quantized_copy(model, mode):
+    """A copy of `model` with the weights of its products quantized by Keras."""
+    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy.build(None)
+    if len(copy.weights) != len(model.weights):
+        raise ValueError(
+            "`quantize` must be None for a model that is quantized already or has LoRA weights. "
+            f"Received: quantize={mode!r}"
+        )
+    copy.set_weights(model.get_weights())
+    with warnings.catch_warnings():
+        # Keras names each layer that has nothing to quantize.
+        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+        copy.quantize(mode)
+    return copy

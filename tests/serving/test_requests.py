@@ -1,0 +1,194 @@
+"""What a request may ask for: options of its own, alignments, vectors."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from trained import translator, words
+
+from keras_transformer import GreedySearch, Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+
+
+def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None):
+    """The answer of the signature `translate`; an option is one value or one for each text."""
+    size = len(texts)
+    options = (
+        tf.fill([size], np.float32(penalty)) if np.isscalar(penalty) else tf.constant(penalty),
+        tf.fill([size], longest) if np.isscalar(longest) else tf.constant(longest),
+        tf.fill([size], count) if np.isscalar(count) else tf.constant(count),
+    )
+    answer = translator().graph.translate(
+        tf.constant(texts, tf.string, [size]),
+        *options,
+        tf.constant(prefixes or [""] * size, tf.string, [size]),
+    )
+    return {name: column.numpy() for name, column in answer.items()}
+
+
+def test_without_options_it_answers_as_n_best_does():
+    texts = [*words(7, seed=31), "", "a" * 40]
+    ours, theirs = translator().translate(texts), translator().n_best(texts)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert [text for text, _ in mine] == [text for text, _ in other]
+        np.testing.assert_allclose([s for _, s in mine], [s for _, s in other], atol=1e-4)
+
+
+def test_each_text_has_the_length_penalty_it_asks_for():
+    texts = ["feed", "cab", "gabe"]
+    together = request(texts, penalty=[0.0, 2.0, np.nan])["scores"]
+    for text, penalty, scores in zip(texts, (0.0, 2.0, 0.6), together, strict=True):
+        for (hypothesis, score), in_batch in zip(
+            translator().translate([text], length_penalty=penalty)[0], scores, strict=True
+        ):
+            np.testing.assert_allclose(score, in_batch, rtol=1e-4)
+            if len(hypothesis) == 12:
+                continue  # cut, so without the `eos_id` that `score` adds
+            ((log_prob, count),) = translator().score([text], [hypothesis])
+            np.testing.assert_allclose(score, log_prob / ((5 + count) / 6) ** penalty, rtol=1e-4)
+
+
+def test_a_penalty_without_end_is_the_largest_one():
+    endless, largest = (request(["abc"], penalty=value)["scores"] for value in (np.inf, 10.0))
+    np.testing.assert_array_equal(endless, largest)
+    assert np.all(np.isfinite(endless))
+
+
+def test_each_text_has_the_length_it_asks_for():
+    answer = request(["abcdef"] * 3, longest=[2, 0, 100], count=1)["translations"]
+    assert [len(text) for text in answer[:, 0]] == [2, 6, 6]
+    assert translator().translate(["abcdef"], max_length=2)[0][0][0] == "FE"
+
+
+def test_each_text_has_as_many_hypotheses_as_it_asks_for():
+    answer = request(["abc", "de", "fg"], count=[1, 2, -5])
+    assert answer["translations"].shape == answer["scores"].shape == (3, 3)
+    assert [list(row != b"") for row in answer["translations"]] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+    assert np.all((answer["scores"] == -1e9) == (answer["translations"] == b""))
+    assert request(["abc", "de"], count=1)["scores"].shape == (2, 1)
+    assert request(["abc"], count=99)["scores"].shape == (1, 3)  # the beam
+    assert request([])["scores"].shape == (0, 1)
+
+
+def test_a_translation_begins_with_the_prefix_it_is_given():
+    prefixes = ["", "GG", "CBA"]
+    answer = request(["abc"] * 3, prefixes=prefixes)["translations"]
+    for prefix, hypotheses in zip(prefixes, answer, strict=True):
+        assert all(text.startswith(prefix.encode()) for text in hypotheses)
+    assert answer[0, 0] == b"CBA"
+    assert translator().translate(["abc"], prefixes=["GG"])[0][0][0].startswith("GG")
+
+
+def test_a_prefix_is_only_that_of_the_first_part():
+    long = "a" * 31 + "bc"
+    first, second = request([long], prefixes=["G"])["translations"][0, 0].split(b" ")
+    assert first.startswith(b"G")
+    assert second == b"CB"
+
+
+def test_a_prefix_longer_than_the_model_reads_is_refused():
+    answer = request(["abc", "abc"], prefixes=["A" * 32, ""])
+    assert answer["truncated"].tolist() == [True, False]
+    assert answer["translations"][0].tolist() == [b"", b"", b""]
+    assert answer["translations"][1, 0] == b"CBA"
+
+
+def test_options_are_as_many_as_texts():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many options"):
+        request(["abc", "de"], count=[1])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("length_penalty", -1),
+        ("max_length", 0),
+        ("num_hypotheses", 4),
+        ("num_hypotheses", 1.5),
+        ("prefixes", ["a", "b"]),
+        ("prefixes", "a"),
+    ],
+)
+def test_a_bad_option_raises_and_names_it(option, value):
+    with pytest.raises(ValueError, match=f"`{option}` must"):
+        translator().translate(["abc"], **{option: value})
+
+
+def test_a_greedy_search_has_no_penalty_to_change():
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    greedy = Translator(model, tokenizer, search=GreedySearch(), max_length=4)
+    plain, asked = greedy.translate(["abc"]), greedy.translate(["abc"], length_penalty=2.0)
+    assert plain == asked == greedy.n_best(["abc"])
+
+
+def test_each_letter_is_read_from_the_one_it_stands_for():
+    # The model has learnt to reverse: letter t is read from place -t.
+    texts = ["abcdef", "gab", "", "fd"]
+    right = total = 0
+    for text, (translation, pairs) in zip(texts, translator().align(texts), strict=True):
+        assert translation == translator()([text])[0]
+        assert [target for target, _ in pairs] == [slice(n, n + 1) for n in range(len(pairs))]
+        for target, source in pairs:
+            total += 1
+            right += text[source].upper() == translation[target]
+    assert total == 11
+    assert right >= 9
+
+
+def test_pieces_of_all_parts_of_a_long_text_are_aligned():
+    text = "a" * 31 + "b" * 31
+    ((translation, pairs),) = translator().align([text])
+    assert translation == translator()([text])[0]
+    written = "".join(translation[target] for target, _ in pairs)
+    assert written == translation.replace(" ", "")
+    for target, source in pairs:
+        assert (source.start >= 31) == (target.start > translation.index(" "))
+
+
+def test_alignments_are_bytes_of_pieces_without_their_spaces():
+    texts = ["ein müder Hund läuft"] * 9
+    tokenizer = SentencePieceTokenizer.train(texts, 40, shrink_to_fit=True)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    untrained = Translator(model, tokenizer, max_length=12)
+    ((translation, pairs),) = untrained.align(["müder  Hund"])
+    translation, source = translation.encode(), "müder  Hund".encode()
+    assert pairs
+    words_read = {source[part] for _, part in pairs}
+    assert all(b" " not in word for word in words_read)
+    joined = b"".join(translation[part] for part, _ in pairs)
+    assert joined == translation.replace(b" ", b"")
+
+
+def test_what_is_refused_has_no_pairs_and_leaves_others_theirs():
+    with pytest.warns(UserWarning, match="too long"):
+        refused, kept = translator().align(["a" * 600, "abc"])
+    assert refused == ("", [])
+    assert kept == translator().align(["abc"])[0]
+
+
+def test_a_vector_is_the_mean_of_the_encoder_over_the_tokens():
+    texts = ["abc", "", "gfedcb"]
+    vectors = translator().encode(texts)
+    assert vectors.shape == (3, 32)
+    assert vectors.dtype == np.float32
+    model, tokenizer = translator().compiled.model, translator().graph.source_tokenizer
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = [[*tokenizer.tokenize([text]).to_list()[0], model.eos_id]]
+        np.testing.assert_allclose(
+            vector, np.mean(model.encode(np.array(ids))[0], axis=0), atol=1e-5
+        )
+
+
+def test_the_vector_of_a_long_text_is_the_mean_over_all_its_tokens():
+    parts = ["a" * 31, "b" * 5]
+    first, second = translator().encode(parts)
+    (whole,) = translator().encode(["".join(parts)])
+    np.testing.assert_allclose(whole, (32 * first + 6 * second) / 38, atol=1e-5)
+    with pytest.warns(UserWarning, match="too long"):
+        assert np.all(translator().encode(["a" * 600]) == 0)
+    assert translator().encode([]).shape == (0, 32)

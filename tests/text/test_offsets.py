@@ -1,0 +1,87 @@
+"""tokenize_with_offsets: the same ids, and the bytes that each was read from."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_transformer.text import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    SymbolTokenizer,
+    WordPieceTokenizer,
+)
+
+TEXTS = ["A man rides a horse. The dog ran."] * 9
+KINDS = {
+    "sentencepiece": lambda: SentencePieceTokenizer.train(TEXTS, 60, shrink_to_fit=True),
+    "lossless": lambda: SentencePieceTokenizer.train(TEXTS, 300, lossless=True),
+    "wordpiece": lambda: WordPieceTokenizer.train(TEXTS, 80),
+    "characters": lambda: CharacterTokenizer.train(TEXTS),
+    "symbols": lambda: SymbolTokenizer.train(TEXTS),
+}
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def tokenizer(request):
+    return KINDS[request.param]()
+
+
+def spans(tokenizer, text):
+    """Ids and what was read for each, of one text; the ids are those of `tokenize`."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    ids, starts, ends = tokenizer.tokenize_with_offsets([data, "dog"])
+    assert ids.to_list() == tokenizer.tokenize([data, "dog"]).to_list()
+    assert ids.row_lengths().numpy().tolist() == starts.row_lengths().numpy().tolist()
+    data = data.decode("utf-8", "replace").encode()
+    offsets = list(zip(starts[0].numpy(), ends[0].numpy(), strict=True))
+    flat = [offset for pair in offsets for offset in pair]
+    assert flat == sorted(flat)  # in order, and no two overlap
+    assert not flat or (flat[0] >= 0 and flat[-1] <= len(data))
+    return ids[0].numpy().tolist(), [data[start:end] for start, end in offsets]
+
+
+def test_known_words_are_read_where_they_stand(tokenizer):
+    ids, read = spans(tokenizer, "A  man rides.")
+    assert [piece for piece in read if b"A" in piece]
+    assert b"".join(read).replace(b" ", b"") == b"Amanrides."
+    assert len(ids) == len(read)
+
+
+def test_no_text_has_no_pieces(tokenizer):
+    assert spans(tokenizer, "") == ([], [])
+
+
+def test_unknown_and_invalid_text_has_its_own_bytes(tokenizer):
+    for text, unknown in (("é dog", "é"), ("dog 😀", "😀"), (b"\xff dog", ""), ("\ud800 dog", "")):
+        _, read = spans(tokenizer, text)
+        assert b"dog" in b"".join(read)
+        assert unknown.encode() in b"".join(read)
+
+
+@pytest.mark.parametrize("kind", ["lossless", "characters"])
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from("a mno\u2581\ue000é😀\nz"), max_size=20))
+def test_without_loss_the_pieces_are_the_text(kind, text):
+    tokenizer = KINDS[kind]() if kind not in MADE else MADE[kind]
+    MADE[kind] = tokenizer
+    _, read = spans(tokenizer, text)
+    assert b"".join(read) == text.encode()
+
+
+MADE = {}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(st.sampled_from("ab \t\n\u00a0é"), max_size=20))
+def test_a_symbol_is_what_stands_between_spaces(text):
+    tokenizer = SymbolTokenizer(["a", "b", "ab"])
+    _, read = spans(tokenizer, text)
+    assert read == text.encode().split()
+
+
+def test_surfaces_are_what_the_pieces_read_as(tokenizer):
+    surfaces = tokenizer.surfaces()
+    assert len(surfaces) == tokenizer.vocab_size
+    ids = tokenizer.tokenize(["The dog ran."])
+    joined = "".join(surfaces[index] for index in ids[0].numpy())
+    assert joined.strip() == tokenizer.detokenize(ids).numpy()[0].decode()
