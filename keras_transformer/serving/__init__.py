@@ -9,7 +9,8 @@ if keras.backend.backend() != "tensorflow":
         f"there. Received: the backend {keras.backend.backend()}"
     )
 
+from keras_transformer.serving.description import describe_export
 from keras_transformer.serving.export import export, load
 from keras_transformer.serving.translator import Translator
 
-__all__ = ["Translator", "export", "load"]
+__all__ = ["Translator", "describe_export", "export", "load"]

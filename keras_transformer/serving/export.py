@@ -1,29 +1,48 @@
 """Writes a translator as a SavedModel of standard TensorFlow and TF Text operations."""
 
+import json
 import os
 import shutil
 import tempfile
 
-import keras
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
+from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
+from keras_transformer.serving.operations import check_operations, operations_of
+from keras_transformer.serving.server_files import write_server_files
 from keras_transformer.serving.translation_graph import SIGNATURES
 
 
-def export(translator, path):
-    """Writes a SavedModel with the signatures `serving_default`, `n_best` and `score`.
+def export(translator, path, card=None, allowed_operations=(), verbose=True):
+    """Writes a SavedModel that TensorFlow Serving serves: strings in, strings out.
 
     | signature | inputs | outputs |
     |---|---|---|
     | `serving_default` | `text` string[B] | `translation` string[B], `score` float32[B] |
     | `n_best` | `text` string[B] | `translations` string[B, n], `scores` float32[B, n] |
+    | `translate` | `text`, `prefix` string[B], `length_penalty` float32[B], `max_length`, \
+`num_hypotheses` int32[B] | `translations` string[B, beam], `scores` float32[B, beam] |
     | `score` | `source`, `target` string[B] | `log_prob` float32[B], `num_tokens` int32[B] |
+    | `align` | `text` string[B] | `translation` string[B]; `target_start`, `target_end`, \
+`source_start`, `source_end` int32[B, pieces] |
+    | `encode` | `text` string[B] | `vector` float32[B, d_model] |
 
-    Each also returns `truncated` bool[B], true where a text was longer than the model reads. Any
-    batch size works, 0 included. `score` of the first two is the search's own, divided by its
-    length penalty, and `log_prob` a plain sum. An empty text has the empty translation, for every
-    hypothesis, with the score 0. The directory appears whole or not at all.
+    Each also returns `truncated` bool[B], true where a text was longer than the model reads; it
+    then has the empty translation, the score -1e9 and the vector 0. Any batch size works, 0
+    included. `score` and `scores` are the search's own, divided by its length penalty, of a text
+    that was divided their sum; `log_prob` is a plain sum. An empty text has the empty
+    translation, for every hypothesis, with the score 0.
+
+    In `translate` each text has options of its own: `length_penalty` from 0 to 10, or -1 for the
+    export's; `max_length`, or 0 for the export's; `num_hypotheses` up to the beam size, or 0 for
+    the export's, beyond which stand "" and -1e9; `prefix`, what the translation must begin with.
+    In `align` each piece of the translation has its bytes and those of the source that it was
+    read from, -1 beyond the last piece.
+
+    `assets.extra` holds `tf_serving_warmup_requests`, with which TensorFlow Serving compiles
+    before it takes requests (written where tensorflow-serving-api is installed),
+    `batching_parameters.txt` and `model_card.json`. The directory appears whole or not at all.
 
     TensorFlow Serving on a CPU runs the export when started with
     `--xla_cpu_compilation_enabled=true`, or as it is when the translator was made with
@@ -32,12 +51,17 @@ def export(translator, path):
     Args:
         translator: a `Translator`.
         path: the directory to make, for TensorFlow Serving a number in the model's directory.
+        card: dictionary of what the model card should say of languages, data and scores.
+        allowed_operations: names of operations that the export may have beside those of
+            `keras_transformer.serving.operations`.
+        verbose: whether to print what was written and how to call it.
 
     Returns:
         None.
 
     Raises:
-        ValueError: when `path` exists.
+        ValueError: when `path` exists, the graph has an operation that is not allowed, or `card`
+            is no dictionary that JSON can hold.
 
     Example:
 
@@ -48,30 +72,62 @@ def export(translator, path):
     >>> tokenizer = CharacterTokenizer.train(["abc"])
     >>> model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
     >>> path = os.path.join(tempfile.mkdtemp(), "1")
-    >>> export(Translator(model, tokenizer, max_length=4), path)
+    >>> export(Translator(model, tokenizer, max_length=4), path, verbose=False)
     >>> sorted(load(path).signatures)
     ['align', 'encode', 'n_best', 'score', 'serving_default', 'translate']
     """
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    card = checked_card(card)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # In the same file system, so that the last step is one atomic rename.
     scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
     try:
-        graph = translator.graph
-        archive = keras.export.ExportArchive()
-        archive.track(graph)
-        for name in SIGNATURES:
-            archive.add_endpoint(name, getattr(graph, name))
-        archive.write_out(os.path.join(scratch, "model"), verbose=False)
-        os.replace(os.path.join(scratch, "model"), path)
+        written = os.path.join(scratch, "model")
+        write_saved_model(translator, written)
+        operations = operations_of(read_saved_model(written))
+        check_operations(operations, allowed_operations)
+        files = write_server_files(written, translator, card, operations)
+        os.replace(written, path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+    if verbose:
+        found = describe_export(path)
+        print(f"assets.extra: {', '.join(files)}")
+        print(how_to_call(path, found["signatures"]))
+
+
+def write_saved_model(translator, path):
+    """Writes graph and variables."""
+    compiled, root = translator.compiled, tf.Module()
+    # The variables themselves: a loader that is not Python finds none behind Keras's layers. The
+    # functions as they are traced: those that the saver found in a module it would trace once more.
+    root.weights = [variable.value for variable in compiled.model.variables]
+    root.shapes_met = list(compiled.shapes_met.values())
+    signatures = {
+        name: getattr(translator.graph, name).get_concrete_function() for name in SIGNATURES
+    }
+    tf.saved_model.save(root, path, signatures)
+
+
+def checked_card(card):
+    """`card` as a dictionary, or a `ValueError` when JSON cannot hold it."""
+    card = {} if card is None else card
+    try:
+        if not isinstance(card, dict):
+            raise TypeError("no dictionary")
+        json.dumps(card)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`card` must be a dictionary of what JSON can hold. "
+            f"Received: card={card!r:.200} ({error})"
+        ) from error
+    return card
 
 
 def load(path):
-    """Loads an exported translator; call its `serving_default`, `n_best` or `score`.
+    """Loads an exported translator; call its `signatures`.
 
     `tf.saved_model.load` after `import tensorflow_text` is the same; this is for those who have
     the package.

@@ -30,7 +30,7 @@ class Segments(NamedTuple):
     refused: Any
 
 
-class SegmentSplitter:
+class SegmentSplitter(tf.Module):
     """Divides rows of tokens into segments of at most `longest`, at most `max_segments` of them.
 
     A row that fits is one segment. A longer one is divided again and again behind the last
@@ -46,14 +46,17 @@ class SegmentSplitter:
     """
 
     def __init__(self, surfaces, longest, max_segments):
+        super().__init__(name="segment_splitter")
         self.longest = longest
         self.max_segments = max_segments
+        surfaces = [*surfaces, ""]  # for what is no token
         self.is_space = np.array([text != "" and text.isspace() for text in surfaces])
         self.starts_word = np.array([text[:1].isspace() for text in surfaces])
         self.closes = np.array([text != "" and not text.strip(CLOSING) for text in surfaces])
         self.ends = np.array([ends_with(ENDS_BEFORE_SPACE, text) for text in surfaces])
         self.ends_anywhere = np.array([ends_with(ENDS_ANYWHERE, text) for text in surfaces])
 
+    @tf.function(input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)], autograph=False)
     def __call__(self, tokens):
         """Returns the `Segments` of ragged tokens (texts, length)."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
@@ -75,8 +78,7 @@ class SegmentSplitter:
 
     def _cuts(self, tokens):
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        quality = self._quality(tokens).to_tensor(0)
-        quality = tf.pad(quality, [[0, 0], [0, self.longest]])
+        quality = tf.pad(self._quality(tokens), [[0, 0], [0, self.longest]])
         window = tf.range(self.longest)
         number = tf.range(self.max_segments)
 
@@ -97,9 +99,10 @@ class SegmentSplitter:
         return cuts
 
     def _quality(self, tokens):
-        """How good a break behind each token is, ragged like `tokens`."""
+        """How good a break behind each token is, int32 (texts, length)."""
+        ids = tokens.to_tensor(len(self.ends) - 1)
         is_space, starts_word, closes, ends, ends_anywhere = (
-            tokens.with_flat_values(tf.gather(table, tokens.flat_values))
+            tf.gather(table, ids)
             for table in (
                 self.is_space,
                 self.starts_word,
@@ -113,8 +116,7 @@ class SegmentSplitter:
         ends |= is_space & shifted(ends, 1)
         at_word = is_space | (shifted(starts_word, -1) & ~shifted(is_space, -1))
         at_sentence = ends_anywhere | (ends & at_word)
-        at_word, at_sentence = (tf.cast(where, tf.int32) for where in (at_word, at_sentence))
-        return at_word * WORD + at_sentence * (SENTENCE - WORD * at_word)
+        return tf.where(at_sentence, SENTENCE, tf.where(at_word, WORD, 0))
 
 
 def emptied(rows, which):
@@ -131,8 +133,7 @@ def ends_with(pattern, text):
 
 
 def shifted(rows, by):
-    """Ragged booleans moved one place to the end (1) or to the beginning (-1) of their rows."""
-    false = tf.zeros_like(rows[:, :1])
+    """Booleans (texts, length) moved one place to the end (1) or to the beginning (-1)."""
     if by == 1:
-        return tf.concat([false, rows[:, :-1]], axis=1)
-    return tf.concat([rows[:, 1:], false], axis=1)
+        return tf.pad(rows, [[0, 0], [1, 0]])[:, :-1]
+    return tf.pad(rows, [[0, 0], [0, 1]])[:, 1:]

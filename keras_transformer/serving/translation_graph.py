@@ -98,12 +98,11 @@ class TranslationGraph(tf.Module):
         refused = segments.refused | too_long
         translations, scores = self._joined(segments, refused, translations, scores)
         own_count = self.compiled.num_hypotheses
-        counts = tf.where(num_hypotheses > 0, tf.minimum(num_hypotheses, most), own_count)
-        width = tf.reduce_max(tf.concat([counts, [1]], axis=0))
-        asked = tf.sequence_mask(counts, width)
+        counts = tf.where(num_hypotheses > 0, num_hypotheses, own_count)
+        asked = tf.range(most) < counts[:, None]
         return {
-            "translations": tf.where(asked, translations[:, :width], ""),
-            "scores": tf.where(asked, scores[:, :width], IMPOSSIBLE),
+            "translations": tf.where(asked, translations, ""),
+            "scores": tf.where(asked, scores, IMPOSSIBLE),
             "truncated": refused,
         }
 

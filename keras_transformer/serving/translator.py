@@ -186,10 +186,11 @@ class Translator:
             string_tensor(prefixes),
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
-        columns = {name: column.numpy() for name, column in answer.items()}
+        width = num_hypotheses or self.compiled.num_hypotheses
+        columns = (answer[name][:, :width].numpy() for name in ("translations", "scores"))
         return [
-            hypotheses({name: column[row] for name, column in columns.items()})
-            for row in range(count)
+            hypotheses({"translations": translations, "scores": scores})
+            for translations, scores in zip(*columns, strict=True)
         ]
 
     def align(self, texts, progress=False):
@@ -230,9 +231,9 @@ class Translator:
         pairs = zip(answer["log_prob"].numpy(), answer["num_tokens"].numpy(), strict=True)
         return [(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
 
-    def export(self, path):
+    def export(self, path, card=None, allowed_operations=(), verbose=True):
         """Writes a SavedModel to the new directory `path`; see `serving.export`."""
-        export(self, path)
+        export(self, path, card, allowed_operations, verbose)
 
     def _in_calls(self, function, texts, progress):
         """What `function` answers to each text, a dictionary; some hundred texts at a time."""

@@ -1,6 +1,7 @@
 """The SavedModel: in a clean process it gives what Python gave, and survives any bytes."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from trained import answer, translator, translator_of_two_vocabularies, words
 
 from keras_transformer import GreedySearch, Transformer
@@ -25,7 +27,7 @@ HEADER = """
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "translator" / "1"
-    translator().export(path)
+    translator().export(path, verbose=False)
     return path
 
 
@@ -143,8 +145,8 @@ def test_signatures_have_the_promised_names_types_and_shapes(exported):
         "n_best": {"translations": ("string", [None, 3]), "scores": ("float32", [None, 3]), **flag},
         "score": {"log_prob": ("float32", [None]), "num_tokens": ("int32", [None]), **flag},
         "translate": {
-            "translations": ("string", [None, None]),
-            "scores": ("float32", [None, None]),
+            "translations": ("string", [None, 3]),
+            "scores": ("float32", [None, 3]),
             **flag,
         },
         "align": {
@@ -194,6 +196,34 @@ def test_the_session_loader_restores_the_weights(exported):
         print(json.dumps([text.decode() for text in texts]))
     """
     assert in_clean_process(exported, code) == translator()(["abcd"])
+
+
+def test_keras_and_the_command_line_run_it(exported, tmp_path):
+    layer = keras.layers.TFSMLayer(exported, call_endpoint="serving_default")
+    assert layer(tf.constant(["abcd"]))["translation"].numpy()[0].decode() == "DCBA"
+    # The program has no option to load TF Text, which must come first.
+    code = "import tensorflow_text; from tensorflow.python.tools import saved_model_cli as c; c.main()"
+    arguments = ["run", "--dir", exported, "--tag_set", "serve", "--outdir", tmp_path]
+    arguments += ["--signature_def", "n_best", "--input_exprs", 'text=["abcd", "fg"]']
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path)
+    translations = np.load(tmp_path / "translations.npy", allow_pickle=True)
+    assert translations[:, 0].tolist() == [b"DCBA", b"GF"]
+
+
+def test_it_needs_nothing_but_its_directory(exported, tmp_path):
+    # Moved, read-only, seen from elsewhere, and without the package.
+    moved = tmp_path / "elsewhere" / "1"
+    shutil.copytree(exported, moved)
+    for file in (moved, *moved.rglob("*")):
+        file.chmod(0o500 if file.is_dir() else 0o400)
+    code = """
+        answer = model.signatures["align"](text=tf.constant(["abcd"]))
+        print(json.dumps([answer["translation"].numpy()[0].decode(), sys.path[0]]))
+    """
+    translation, _ = in_clean_process(moved, code)
+    for folder in (moved, *(path for path in moved.rglob("*") if path.is_dir())):
+        folder.chmod(0o700)
+    assert translation == "DCBA"
 
 
 def test_the_graph_has_standard_operations_only(exported):

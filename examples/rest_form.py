@@ -1,0 +1,112 @@
+"""TensorFlow Serving's REST form: from JSON to a signature's inputs, and back from its outputs."""
+
+import base64
+import binascii
+import json
+
+import numpy as np
+
+
+class Refused(Exception):
+    """A request that is not answered: an HTTP status and the reason."""
+
+    def __init__(self, status, reason):
+        super().__init__(reason)
+        self.status = status
+
+
+def inputs_of(body, signatures):
+    """What a request asks for: signature, {input: array (rows,)}, and whether it came by rows.
+
+    `instances` is a list of rows, each {input: value}, or the value where there is one input;
+    `inputs` is {input: list of values}, or the list. A string that is no UTF-8 is {"b64": ...}.
+    """
+    try:
+        request = json.loads(body)
+    except ValueError as error:
+        raise Refused(400, f"the body must be JSON: {error}") from error
+    if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
+        raise Refused(400, 'the body must be an object with either "instances" or "inputs"')
+    name = request.get("signature_name", "serving_default")
+    if not isinstance(name, str) or name not in signatures:
+        raise Refused(400, f"signature_name must be one of {', '.join(sorted(signatures))}")
+    specs = signatures[name].inputs
+    by_rows = "instances" in request
+    columns = request["instances" if by_rows else "inputs"]
+    if by_rows:
+        columns = columns_of_rows(columns, specs)
+    elif not is_columns(columns) and len(specs) == 1:
+        columns = {next(iter(specs)): columns}
+    if not is_columns(columns) or set(columns) != set(specs):
+        raise Refused(400, f"the inputs must be {', '.join(sorted(specs))}")
+    inputs = {key: array_of(key, values, specs[key]) for key, values in columns.items()}
+    if len({len(values) for values in inputs.values()}) > 1:
+        raise Refused(400, "all inputs must have as many values")
+    return name, inputs, by_rows
+
+
+def is_columns(value):
+    """Whether a JSON value names inputs, and is not a single string in base 64."""
+    return isinstance(value, dict) and set(value) != {"b64"}
+
+
+def columns_of_rows(rows, specs):
+    """{input: list of values} of a list of rows."""
+    if not isinstance(rows, list):
+        raise Refused(400, '"instances" must be a list')
+    if len(specs) == 1:
+        key = next(iter(specs))
+        rows = [row if is_columns(row) else {key: row} for row in rows]
+    if not all(is_columns(row) and set(row) == set(specs) for row in rows):
+        raise Refused(400, f"each instance must have the inputs {', '.join(sorted(specs))}")
+    return {key: [row[key] for row in rows] for key in specs}
+
+
+def array_of(key, values, spec):
+    """The values of one input as an array of its type."""
+    if not isinstance(values, list):
+        raise Refused(400, f"{key} must be a list of values")
+    if spec.dtype == "string":
+        array = np.empty(len(values), object)
+        array[:] = [bytes_of(key, value) for value in values]
+        return array
+    whole = spec.dtype.startswith("int")
+    kinds = (int,) if whole else (int, float)
+    if not all(isinstance(value, kinds) and not isinstance(value, bool) for value in values):
+        raise Refused(400, f"{key} must hold {'whole numbers' if whole else 'numbers'}")
+    try:
+        return np.array(values, spec.dtype)
+    except OverflowError as error:
+        raise Refused(400, f"{key} must hold numbers of {spec.dtype}") from error
+
+
+def bytes_of(key, value):
+    """A string of JSON as bytes; one with lone surrogates as UTF-8 cannot have them."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if isinstance(value, dict) and isinstance(value.get("b64"), str) and len(value) == 1:
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except binascii.Error as error:
+            raise Refused(400, f"{key} has a b64 that is not base 64: {error}") from error
+    raise Refused(400, f"{key} must hold strings")
+
+
+def answer_of(outputs, by_rows):
+    """JSON of {output: array}: `predictions` by rows, or `outputs` by columns."""
+    columns = {key: values_of(array) for key, array in outputs.items()}
+    if not by_rows:
+        return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if len(columns) == 1:
+        rows = next(iter(columns.values()))
+    return {"predictions": rows}
+
+
+def values_of(array):
+    """An array as lists; strings of bytes as text."""
+    if array.dtype != object:
+        return array.tolist()
+    if array.ndim == 1:
+        return [value.decode("utf-8", "replace") for value in array]
+    return [values_of(row) for row in array]

@@ -1,0 +1,189 @@
+"""Runs the signatures of an export, one batch at a time, requests that come together in one."""
+
+import asyncio
+import concurrent.futures
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import prometheus_client
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the operations of the SavedModel)
+
+from rest_form import Refused
+
+# Their outputs have one shape whatever else is in the batch; those of `align` do not.
+BATCHED = ("serving_default", "n_best", "score", "translate", "encode")
+
+
+class Signature(NamedTuple):
+    """A function of the export, and the types of its inputs and outputs."""
+
+    function: Any
+    inputs: dict
+    outputs: dict
+    model: Any  # kept, because the function uses its variables
+
+
+class Waiting(NamedTuple):
+    """A request in the queue."""
+
+    signature: str
+    inputs: dict
+    rows: int
+    until: float
+    answer: asyncio.Future
+
+
+class Spec(NamedTuple):
+    """Type and shape of an input or output."""
+
+    dtype: str
+    shape: tuple
+
+
+def load_signatures(directory):
+    """The signatures of a SavedModel by name."""
+    model = tf.saved_model.load(directory)
+    found = {}
+    for name, function in model.signatures.items():
+        _, inputs = function.structured_input_signature
+        found[name] = Signature(
+            function,
+            {key: Spec(spec.dtype.name, tuple(spec.shape)) for key, spec in inputs.items()},
+            {
+                key: Spec(spec.dtype.name, tuple(spec.shape))
+                for key, spec in function.structured_outputs.items()
+            },
+            model,
+        )
+    return found
+
+
+class SignatureRunner:
+    """Queues requests and runs them in one thread, as TensorFlow takes all cores for each.
+
+    Requests of one signature that are waiting together are one batch, of at most `batch_size`
+    rows, unless one alone has more. A request that waits longer than its time is given up.
+    """
+
+    def __init__(self, signatures, batch_size, wait, queue):
+        self.signatures = signatures
+        self.batch_size = batch_size
+        self.wait = wait
+        self.queue_size = queue
+        self.queue = []
+        self.batches = None
+
+    async def __aenter__(self):
+        self.arrived = asyncio.Condition()
+        self.thread = concurrent.futures.ThreadPoolExecutor(1)
+        self.closing = False
+        self.task = asyncio.create_task(self._serve())
+        return self
+
+    async def __aexit__(self, *error):
+        self.closing = True
+        async with self.arrived:
+            self.arrived.notify_all()
+        await self.task
+        self.thread.shutdown()
+
+    def count_in(self, registry):
+        """Adds what is measured here to the metrics."""
+        self.batches = prometheus_client.Histogram(
+            "batch_rows", "Texts translated at once.", buckets=[2**n for n in range(11)],
+            registry=registry,
+        )  # fmt: skip
+        prometheus_client.Gauge(
+            "requests_waiting", "Requests in the queue.", registry=registry
+        ).set_function(lambda: len(self.queue))
+
+    def described(self):
+        """Names, types and shapes of all signatures."""
+        return {
+            name: {
+                side: {
+                    key: {"dtype": spec.dtype, "shape": [size or -1 for size in spec.shape]}
+                    for key, spec in specs.items()
+                }
+                for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
+            }
+            for name, signature in self.signatures.items()
+        }
+
+    def warm_up(self):
+        """Runs what the page needs once, so that nobody waits for a compilation."""
+        for name, rows in (("serving_default", 1), ("n_best", 1), ("align", 1), ("n_best", 8)):
+            if name in self.signatures:
+                self._run(name, {"text": np.array([b"a"] * rows, object)})
+
+    async def run(self, signature, inputs, timeout):
+        """The outputs, {name: array}, of one request; `Refused` when it cannot be answered."""
+        rows = len(next(iter(inputs.values())))
+        if len(self.queue) >= self.queue_size:
+            raise Refused(503, "too many requests are waiting")
+        until = time.monotonic() + timeout
+        answer = asyncio.get_running_loop().create_future()
+        async with self.arrived:
+            self.queue.append(Waiting(signature, inputs, rows, until, answer))
+            self.arrived.notify_all()
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            raise Refused(504, f"no answer within {timeout:g} seconds") from None
+
+    async def _serve(self):
+        while True:
+            async with self.arrived:
+                await self.arrived.wait_for(lambda: self.queue or self.closing)
+            if not self.queue:
+                return
+            await asyncio.sleep(self.wait)
+            batch = self._next_batch()
+            if batch:
+                await self._answer(batch)
+
+    def _next_batch(self):
+        """Takes the requests that are run next out of the queue; none are left that gave up."""
+        now = time.monotonic()
+        self.queue = [one for one in self.queue if one.until > now and not one.answer.done()]
+        batch, rows = [], 0
+        for one in list(self.queue):
+            first = batch[0] if batch else one
+            alike = one is first or (one.signature == first.signature and one.signature in BATCHED)
+            if alike and (not batch or rows + one.rows <= self.batch_size):
+                batch.append(one)
+                rows += one.rows
+                self.queue.remove(one)
+        return batch
+
+    async def _answer(self, batch):
+        name = batch[0].signature
+        inputs = {
+            key: np.concatenate([one.inputs[key] for one in batch]) for key in batch[0].inputs
+        }
+        loop = asyncio.get_running_loop()
+        try:
+            outputs = await loop.run_in_executor(self.thread, self._run, name, inputs)
+        except tf.errors.OpError as error:
+            for one in batch:
+                if not one.answer.done():
+                    one.answer.set_exception(Refused(400, error.message.splitlines()[0]))
+            return
+        if self.batches:
+            self.batches.observe(sum(one.rows for one in batch))
+        start = 0
+        for one in batch:
+            part = {key: array[start : start + one.rows] for key, array in outputs.items()}
+            start += one.rows
+            if not one.answer.done():  # its client may have given up
+                one.answer.set_result(part)
+
+    def _run(self, name, inputs):
+        signature = self.signatures[name]
+        tensors = {
+            key: tf.constant(array, signature.inputs[key].dtype, array.shape)
+            for key, array in inputs.items()
+        }
+        return {key: tensor.numpy() for key, tensor in signature.function(**tensors).items()}
