@@ -23,7 +23,7 @@ def inputs_of(body, signatures):
     """
     try:
         request = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body must be JSON: {error}") from error
     if not isinstance(request, dict) or ("instances" in request) == ("inputs" in request):
         raise Refused(400, 'the body must be an object with either "instances" or "inputs"')

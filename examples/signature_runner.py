@@ -98,6 +98,14 @@ class SignatureRunner:
         prometheus_client.Gauge(
             "requests_waiting", "Requests in the queue.", registry=registry
         ).set_function(lambda: len(self.queue))
+        prometheus_client.Gauge(
+            "compiled_shapes", "Shapes met, each of which was compiled.", registry=registry
+        ).set_function(self.compiled_shapes)
+
+    def compiled_shapes(self):
+        """How many shapes the functions of the export have met so far."""
+        model = next(iter(self.signatures.values())).model
+        return sum(int(shapes.numpy().sum()) for shapes in getattr(model, "shapes_met", ()))
 
     def described(self):
         """Names, types and shapes of all signatures."""
@@ -167,9 +175,11 @@ class SignatureRunner:
         try:
             outputs = await loop.run_in_executor(self.thread, self._run, name, inputs)
         except tf.errors.OpError as error:
-            for one in batch:
-                if not one.answer.done():
-                    one.answer.set_exception(Refused(400, error.message.splitlines()[0]))
+            if len(batch) > 1:  # the others need not suffer from the one
+                for one in batch:
+                    await self._answer([one])
+            elif not batch[0].answer.done():
+                batch[0].answer.set_exception(Refused(400, reason_of(error)))
             return
         if self.batches:
             self.batches.observe(sum(one.rows for one in batch))
@@ -186,4 +196,12 @@ class SignatureRunner:
             key: tf.constant(array, signature.inputs[key].dtype, array.shape)
             for key, array in inputs.items()
         }
-        return {key: tensor.numpy() for key, tensor in signature.function(**tensors).items()}
+        outputs = signature.function(**tensors)
+        return {key: outputs[key].numpy() for key in sorted(outputs)}
+
+
+def reason_of(error):
+    """The message of an error of TensorFlow's, without where in the graph it happened."""
+    lines = [line.strip() for line in error.message.splitlines()]
+    kept = [line for line in lines if line and "[[{{" not in line]
+    return kept[-1] if kept else type(error).__name__

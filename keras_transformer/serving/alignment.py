@@ -26,7 +26,7 @@ def piece_offsets(tokenizer, ids):
     # A character that is spelled in several pieces reads as something longer until the last.
     later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
     ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)
-    return tf.pad(ends[:, :-1], [[0, 0], [1, 0]]), ends
+    return tf.pad(ends, [[0, 0], [1, 0]])[:, :-1], ends
 
 
 def without_edges(texts, starts, ends):

@@ -105,10 +105,17 @@ def write_saved_model(translator, path):
     # functions as they are traced: those that the saver found in a module it would trace once more.
     root.weights = [variable.value for variable in compiled.model.variables]
     root.shapes_met = list(compiled.shapes_met.values())
+    met = [shapes.numpy() for shapes in root.shapes_met]
     signatures = {
         name: getattr(translator.graph, name).get_concrete_function() for name in SIGNATURES
     }
-    tf.saved_model.save(root, path, signatures)
+    try:
+        for shapes in root.shapes_met:  # the server has met none yet
+            shapes.assign(tf.zeros_like(shapes))
+        tf.saved_model.save(root, path, signatures)
+    finally:
+        for shapes, before in zip(root.shapes_met, met, strict=True):
+            shapes.assign(before)
 
 
 def checked_card(card):

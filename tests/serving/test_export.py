@@ -202,7 +202,9 @@ def test_keras_and_the_command_line_run_it(exported, tmp_path):
     layer = keras.layers.TFSMLayer(exported, call_endpoint="serving_default")
     assert layer(tf.constant(["abcd"]))["translation"].numpy()[0].decode() == "DCBA"
     # The program has no option to load TF Text, which must come first.
-    code = "import tensorflow_text; from tensorflow.python.tools import saved_model_cli as c; c.main()"
+    code = (
+        "import tensorflow_text; from tensorflow.python.tools import saved_model_cli as c; c.main()"
+    )
     arguments = ["run", "--dir", exported, "--tag_set", "serve", "--outdir", tmp_path]
     arguments += ["--signature_def", "n_best", "--input_exprs", 'text=["abcd", "fg"]']
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, cwd=tmp_path)

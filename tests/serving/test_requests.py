@@ -168,6 +168,10 @@ def test_what_is_refused_has_no_pairs_and_leaves_others_theirs():
         refused, kept = translator().align(["a" * 600, "abc"])
     assert refused == ("", [])
     assert kept == translator().align(["abc"])[0]
+    with pytest.warns(UserWarning, match="too long"):
+        assert translator().align(["a" * 600]) == [("", [])]
+    assert translator().align([""]) == [("", [])]
+    assert translator().align([]) == []
 
 
 def test_a_vector_is_the_mean_of_the_encoder_over_the_tokens():

@@ -47,9 +47,7 @@ def test_the_warm_up_requests_are_answered_and_compile_every_signature(exported)
     for record in tf.data.TFRecordDataset(str(file)):
         request = prediction_log_pb2.PredictionLog.FromString(record.numpy()).predict_log.request
         name = request.model_spec.signature_name
-        inputs = {
-            key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()
-        }
+        inputs = {key: tf.constant(tf.make_ndarray(value)) for key, value in request.inputs.items()}
         answer = loaded.signatures[name](**inputs)
         assert not any(answer["truncated"].numpy())
         met.add((name, len(answer["truncated"])))
@@ -224,6 +222,17 @@ def test_two_exports_of_a_model_are_the_same_bytes(tmp_path):
     ]
     assert second == third
     assert graphs[0] == graphs[1]
+
+
+def test_what_was_compiled_here_is_not_compiled_on_the_server(tmp_path):
+    translator()(["abc"])
+    count = translator().num_compilations
+    translator().export(tmp_path / "1", verbose=False)
+    loaded = load(tmp_path / "1")
+    assert [int(shapes.numpy().sum()) for shapes in loaded.shapes_met] == [0, 0, 0, 0, 0]
+    loaded.signatures["serving_default"](text=tf.constant(["abc"]))
+    assert sum(int(shapes.numpy().sum()) for shapes in loaded.shapes_met) == 1
+    assert translator().num_compilations == count > 0
 
 
 def nodes_of(graph):

@@ -1,0 +1,147 @@
+"""Ten thousand texts that nobody means well with: answered in time, each as it is alone.
+
+python -m pytest tests/serving/test_hostile_input.py -m slow -s
+"""
+
+import random
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_transformer import BeamSearch, Transformer
+from keras_transformer.serving import Translator, load
+from keras_transformer.text import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    SymbolTokenizer,
+    WordPieceTokenizer,
+)
+
+pytestmark = pytest.mark.slow
+
+TEXTS = ["A man rides a horse. The dog ran to the sea."] * 9
+TOKENIZERS = {
+    "sentencepiece": lambda: SentencePieceTokenizer.train(TEXTS, 80, shrink_to_fit=True),
+    "lossless": lambda: SentencePieceTokenizer.train(TEXTS, 320, lossless=True),
+    "wordpiece": lambda: WordPieceTokenizer.train(TEXTS, 80),
+    "characters": lambda: CharacterTokenizer.train(TEXTS),
+    "symbols": lambda: SymbolTokenizer.train(TEXTS),
+}
+COUNT = 10_000 // len(TOKENIZERS)
+PER_CALL = 100
+SECONDS_PER_CALL = 60  # on any machine, compiling included
+SPECIAL = [
+    "</s>",
+    "<s>",
+    "<pad>",
+    "<unk>",
+    "[END]",
+    "[START]",
+    "[PAD]",
+    "[UNK]",
+    "<0x00>",
+    "▁",
+    "\ue000",
+]
+MARKS = ["\u202e", "\u2066", "\u200b", "\ufeff", "\u0000", "\u001b[2J", "\r\n", "\u2028", "\u00ad"]
+EMOJI = ["😀", "👩‍👩‍👧‍👦", "🇩🇪", "e\u0301\u0301\u0301", "\U0010ffff", "ﷺ"]
+
+
+def hostile(generator):
+    """One text, as bytes."""
+    kind = generator.randrange(8)
+    size = generator.choice([1, 3, 10, 40, 200])
+    if kind == 0:
+        return generator.randbytes(size)
+    if kind == 1:  # cut in the middle of a character
+        return ("é😀語" * size).encode()[: -generator.randint(1, 3)]
+    if kind == 2:
+        return generator.choice([b"", b" ", b"\n\n\t", b"\x00" * size, " \u3000\u00a0".encode()])
+    if kind == 3:
+        return generator.choice("aé語. ").encode() * generator.choice([10, 1000, 5000])
+    words = {4: SPECIAL, 5: MARKS, 6: EMOJI, 7: SPECIAL + MARKS + EMOJI + ["man", "dog", "."]}[kind]
+    return generator.choice(["", " "]).join(generator.choices(words, k=size)).encode()
+
+
+@pytest.fixture(params=TOKENIZERS)
+def tokenizer(request):
+    return TOKENIZERS[request.param]()
+
+
+def exported(tokenizer, path):
+    """The small model of this tokenizer, untrained, loaded from its export."""
+    keras.utils.set_random_seed(4)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    own = Translator(
+        model, tokenizer, search=BeamSearch(2), max_length=6, max_source_length=32, max_segments=4
+    )
+    own.export(path, verbose=False)
+    return load(path).signatures
+
+
+def test_ten_thousand_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, tmp_path):
+    signatures = exported(tokenizer, tmp_path / "1")
+    generator = random.Random(11)
+    known = b"A man rides a horse."
+    expected = answer(signatures, [known])[0]
+    slowest = refused = 0
+    for _ in range(COUNT // PER_CALL):
+        texts = [hostile(generator) for _ in range(PER_CALL)]
+        place = generator.randrange(PER_CALL)
+        began = time.monotonic()
+        rows = answer(signatures, [*texts[:place], known, *texts[place:]])
+        slowest = max(slowest, time.monotonic() - began)
+        assert same(rows.pop(place), expected)
+        alone = generator.randrange(PER_CALL)
+        assert same(answer(signatures, [texts[alone]])[0], rows[alone])
+        lengths = tokenizer.tokenize(texts).row_lengths().numpy()
+        for length, (translation, score, truncated) in zip(lengths, rows, strict=True):
+            translation.decode("utf-8")
+            assert np.isfinite(score)
+            # Two parts that follow one another never fit in one, so four hold this many.
+            assert not truncated or (translation == b"" and length > 2 * 31)
+            assert truncated or length <= 4 * 31
+            refused += truncated
+    print(f"\n{type(tokenizer).__name__}: {refused} refused, slowest call {slowest:.1f} s")
+    assert slowest < SECONDS_PER_CALL
+    assert 0 < refused < COUNT / 2
+
+
+def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, tmp_path):
+    signatures = exported(tokenizer, tmp_path / "1")
+    known = b"A man rides a horse."
+    expected = answer(signatures, [known])[0]
+    for letter in (b"a", b" ", b"\xff", "é".encode()):
+        began = time.monotonic()
+        first, second = answer(signatures, [letter * (2**20 // len(letter)), known])
+        assert time.monotonic() - began < SECONDS_PER_CALL
+        assert same(second, expected)
+        assert first[0] == b""
+    for name in ("align", "encode"):
+        truncated = signatures[name](text=tf.constant([b"a" * 2**20]))["truncated"]
+        # One word of a mebibyte is one unknown token to some, and many tokens to others.
+        assert truncated.numpy()[0] == (len(tokenizer.tokenize([b"a" * 2**20])[0]) > 4 * 31)
+
+
+def test_no_text_becomes_a_special_token(tokenizer):
+    generator = random.Random(12)
+    texts = [hostile(generator) for _ in range(500)] + [text.encode() for text in SPECIAL]
+    ids = tokenizer.tokenize(texts).flat_values.numpy()
+    special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
+    assert special.isdisjoint(ids.tolist())
+    assert ids.max() < tokenizer.vocab_size
+
+
+def answer(signatures, texts):
+    """(translation, score, truncated) of each text."""
+    outputs = signatures["serving_default"](text=tf.constant(texts, tf.string))
+    columns = (outputs[name].numpy() for name in ("translation", "score", "truncated"))
+    return list(zip(*columns, strict=True))
+
+
+def same(row, other):
+    """Whether two answers agree; products of other sizes round differently."""
+    return row[0] == other[0] and row[2] == other[2] and np.isclose(row[1], other[1], atol=1e-4)
