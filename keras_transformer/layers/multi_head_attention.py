@@ -182,8 +182,8 @@ class MultiHeadAttention(AttentionProjections):
             attention_mask = combine_masks(attention_mask, near)
         mask = combine_masks(
             attention_mask,
-            None if memory_mask is None else memory_mask[:, None, None, :],
-            None if query_mask is None else query_mask[:, None, :, None],
+            None if memory_mask is None else ops.expand_dims(memory_mask, (1, 2)),
+            None if query_mask is None else ops.expand_dims(query_mask, (1, 3)),
         )
         return self.attend(
             query,

@@ -176,7 +176,7 @@ def _settle(context, mask, finite):
     if finite is not None:
         # -> (batch, heads or 1, query or 1)
         poisoned = ops.any(
-            ops.logical_and(mask, ops.logical_not(finite)[:, None, None, :]), axis=-1
+            ops.logical_and(mask, ops.expand_dims(ops.logical_not(finite), (1, 2))), axis=-1
         )
         context = ops.where(_by_query(poisoned), float("nan"), context)
     return ops.where(_by_query(ops.any(mask, axis=-1)), context, 0)
@@ -184,7 +184,7 @@ def _settle(context, mask, finite):
 
 def _by_query(flags):
     """(batch, heads, query) flags as (batch, query, heads, 1)."""
-    return ops.transpose(flags, (0, 2, 1))[..., None]
+    return ops.expand_dims(ops.transpose(flags, (0, 2, 1)), -1)
 
 
 def _pad(tensor, left, right):

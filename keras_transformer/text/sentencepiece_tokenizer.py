@@ -130,6 +130,11 @@ class SentencePieceTokenizer(Tokenizer):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
         return cls(_train_model(lines, settings), lossless)
 
+    @property
+    def model(self):
+        """The serialized sentencepiece model, bytes that the sentencepiece library reads."""
+        return self._model
+
     def tokenize_graph(self, strings):
         """Runs TF Text's op on a model that is a constant of the graph."""
         return self._op(out_type=tf.int32).tokenize(self._escaped(strings))

@@ -119,11 +119,16 @@ def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, tmp_path):
         first, second = answer(signatures, [letter * (2**20 // len(letter)), known])
         assert time.monotonic() - began < SECONDS_PER_CALL
         assert same(second, expected)
-        assert first[0] == b""
+        # A mebibyte is one unknown token to some tokenizers, or none, and many to others.
+        count = len(tokenizer.tokenize([letter * (2**20 // len(letter))])[0])
+        assert first[2] == (count > 4 * 31)
+        assert first[0] == b"" or not first[2]
     for name in ("align", "encode"):
-        truncated = signatures[name](text=tf.constant([b"a" * 2**20]))["truncated"]
-        # One word of a mebibyte is one unknown token to some, and many tokens to others.
-        assert truncated.numpy()[0] == (len(tokenizer.tokenize([b"a" * 2**20])[0]) > 4 * 31)
+        truncated = signatures[name](text=tf.constant([b"a" * 2**20, known]))["truncated"]
+        assert truncated.numpy().tolist() == [
+            len(tokenizer.tokenize([b"a" * 2**20])[0]) > 124,
+            False,
+        ]
 
 
 def test_no_text_becomes_a_special_token(tokenizer):

@@ -1,0 +1,144 @@
+"""The model as ONNX or LiteRT files, with its vocabulary beside them, for other runtimes."""
+
+import json
+import os
+import shutil
+import tempfile
+
+import tensorflow as tf
+
+from keras_transformer.models.decoding_step import EXTRA_LENGTH
+from keras_transformer.text import SentencePieceTokenizer
+
+ONNX_OPSET = 17
+
+
+def export_onnx(translator, path):
+    """Writes the model as ONNX: `encoder.onnx`, `decoder.onnx`, vocabulary and settings.
+
+    | file | inputs | outputs |
+    |---|---|---|
+    | encoder | `source_ids` int32[B, S] | `memory` float32[B, S, d_model] |
+    | decoder | `target_ids` int32[B, T], `memory`, `source_ids` | `logits` float32[B, V] |
+
+    Ids end in `eos_id` and are padded; `target_ids` begin with `bos_id`, and the logits are those
+    of the token after the last. The search is the caller's: `examples/translate_portable.py` is a
+    greedy one of NumPy alone. The decoder reads the whole output so far each time, which the
+    SavedModel does not: for short outputs and small machines. `settings.json` has the special ids
+    and limits; SentencePiece vocabularies are `source.model` and `target.model`, which
+    sentencepiece opens, others `source.json` and `target.json`, a list of pieces.
+
+    Args:
+        translator: a `Translator`; its search is left out.
+        path: the directory to make.
+
+    Raises:
+        ImportError: without tf2onnx.
+        ValueError: when `path` exists.
+    """
+    try:
+        import tf2onnx
+    except ImportError as error:
+        raise ImportError("`export_onnx` needs tf2onnx: `pip install tf2onnx onnx`") from error
+
+    def convert(function, file):
+        signature = function.input_signature
+        tf2onnx.convert.from_function(
+            function, input_signature=signature, opset=ONNX_OPSET, output_path=file
+        )
+
+    write_parts(translator, path, "onnx", convert)
+
+
+def export_litert(translator, path):
+    """Writes the model as LiteRT (TensorFlow Lite): as `export_onnx`, with files `.tflite`.
+
+    Inputs are found by name and resized to the shape of the call. Built-in operations alone.
+
+    Args:
+        translator: a `Translator`; its search is left out.
+        path: the directory to make.
+
+    Raises:
+        ValueError: when `path` exists.
+    """
+
+    def convert(function, file):
+        concrete = function.get_concrete_function()
+        with open(file, "wb") as written:
+            written.write(tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert())
+
+    write_parts(translator, path, "tflite", convert)
+
+
+def write_parts(translator, path, suffix, convert):
+    """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
+    path = os.path.abspath(os.fspath(path))
+    if os.path.exists(path):
+        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
+    try:
+        for name, function in functions_of(translator.compiled.model).items():
+            convert(function, os.path.join(scratch, f"{name}.{suffix}"))
+        graph = translator.graph
+        for side in ("source", "target"):
+            write_vocabulary(os.path.join(scratch, side), getattr(graph, f"{side}_tokenizer"))
+        with open(os.path.join(scratch, "settings.json"), "w", encoding="utf-8") as file:
+            json.dump(settings_of(translator), file, indent=2)
+        os.chmod(scratch, 0o755)
+        os.replace(scratch, path)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def functions_of(model):
+    """The encoder and the decoder of one more token as functions of TensorFlow."""
+    model.build(None)
+    source_ids, target_ids = (
+        tf.TensorSpec([None, None], tf.int32, name=f"{side}_ids") for side in ("source", "target")
+    )
+    memory = tf.TensorSpec([None, None, model.d_model], tf.float32, name="memory")
+
+    def encoder(source_ids):
+        memory = model.encode(source_ids, training=False)
+        return tf.identity(tf.cast(memory, tf.float32), name="memory")
+
+    def decoder(target_ids, memory, source_ids):
+        logits = model.decode(target_ids, memory, source_ids, training=False)
+        return tf.identity(logits[:, -1], name="logits")
+
+    return {
+        "encoder": tf.function(encoder, [source_ids], autograph=False),
+        "decoder": tf.function(decoder, [target_ids, memory, source_ids], autograph=False),
+    }
+
+
+def settings_of(translator):
+    """What a search needs to know beside the functions."""
+    model = translator.compiled.model
+    ids = {name: getattr(model, name) for name in ("pad_id", "bos_id", "eos_id")}
+    graph = translator.graph
+    tokenizers = {
+        side: type(getattr(graph, f"{side}_tokenizer")).__name__ for side in ("source", "target")
+    }
+    return {
+        **ids,
+        "unk_id": graph.source_tokenizer.unk_id,
+        "max_source_length": translator.compiled.length_sizes[-1],
+        "max_length": translator.compiled.max_length,
+        "extra_length": EXTRA_LENGTH,  # of an output beyond its source, without max_length
+        "tokenizers": tokenizers,
+        "lossless": getattr(graph.source_tokenizer, "lossless", False),
+    }
+
+
+def write_vocabulary(path, tokenizer):
+    """Writes a vocabulary in the form that others read."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        with open(f"{path}.model", "wb") as file:
+            file.write(tokenizer.model)
+        return
+    with open(f"{path}.json", "w", encoding="utf-8") as file:
+        json.dump(tokenizer.surfaces(), file, ensure_ascii=False, indent=0)

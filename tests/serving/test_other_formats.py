@@ -1,0 +1,81 @@
+"""ONNX and LiteRT, each in its own runtime, on two hundred texts."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+from trained import translator, words
+
+from keras_transformer import GreedySearch, Transformer
+from keras_transformer.serving import Translator, export_litert, export_onnx
+from keras_transformer.text import SentencePieceTokenizer
+from translate_portable import PortableTranslator
+
+FORMATS = {
+    "onnx": (export_onnx, ["tf2onnx", "onnxruntime"]),
+    "litert": (export_litert, ["ai_edge_litert"]),
+}
+PORTABLE = Path(__file__).resolve().parents[2] / "examples" / "translate_portable.py"
+WORDS = "a man dog rides runs sees the horse street red old".split()  # noqa: SIM905
+
+
+@pytest.fixture(params=FORMATS, scope="module")
+def write(request):
+    function, needed = FORMATS[request.param]
+    for package in needed:
+        pytest.importorskip(package)
+    return function
+
+
+@pytest.mark.parity
+def test_two_hundred_words_of_a_trained_model_are_translated_alike(write, tmp_path):
+    trained = translator()
+    greedy = Translator(
+        trained.compiled.model, trained.graph.source_tokenizer, search=GreedySearch(), max_length=12
+    )
+    write(greedy, tmp_path / "portable")
+    texts = [*words(198, seed=51), "", "é?"]
+    assert PortableTranslator(tmp_path / "portable")(texts) == greedy(texts)
+    lines = "".join(f"{text}\n" for text in texts[:20])
+    done = subprocess.run(
+        [sys.executable, PORTABLE, tmp_path / "portable"],
+        input=lines, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == greedy(texts[:20])
+
+
+@pytest.mark.parity
+def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, tmp_path):
+    generator = random.Random(3)
+    texts = [" ".join(generator.choices(WORDS, k=generator.randint(1, 9))) for _ in range(200)]
+    source = SentencePieceTokenizer.train(texts, 60, shrink_to_fit=True)
+    target = SentencePieceTokenizer.train([text[::-1] for text in texts], 50, shrink_to_fit=True)
+    keras.utils.set_random_seed(8)
+    model = Transformer(
+        source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size,
+        num_layers=2, d_model=32, num_heads=4, d_ff=64, norm_first=True,
+    )  # fmt: skip
+    greedy = Translator(model, source, target, search=GreedySearch())
+    write(greedy, tmp_path / "portable")
+    assert PortableTranslator(tmp_path / "portable")(texts) == greedy(texts)
+
+
+def test_an_existing_directory_is_left_alone(write, tmp_path):
+    (tmp_path / "note").write_text("mine")
+    with pytest.raises(ValueError, match="`path` must not exist yet"):
+        write(translator(), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_failed_export_leaves_nothing_behind(write, tmp_path, monkeypatch):
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("keras_transformer.serving.other_formats.write_vocabulary", fail)
+    monkeypatch.setattr("keras_transformer.serving.other_formats.functions_of", lambda model: {})
+    with pytest.raises(OSError, match="disk full"):
+        write(translator(), tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
