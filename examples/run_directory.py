@@ -31,6 +31,8 @@ TensorFlow Serving takes the directory {name}/export as the model's base path:
         --model_base_path="$PWD/{name}/export" --xla_cpu_compilation_enabled=true
 The last flag is needed because XLA compiles the search. Where it cannot be given, train with
 --no-xla-export, or export again with Translator(..., jit_compile=False).
+To try it without a server:
+    python examples/serve_locally.py {name}/export
 
 model.keras         the chosen model; keras.saving.load_model opens it
 source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it
@@ -130,12 +132,13 @@ class RunDirectory:
         text = README.format(summary=summary, name=self.path, sample=sample)
         self.write("README.txt", text)
 
-    def export(self, translator):
-        """Writes the SavedModel export/1, in place of an older one."""
+    def export(self, translator, scores):
+        """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""
         path = self.path / "export" / "1"
         scratch = self.path / ".export"
         shutil.rmtree(scratch, ignore_errors=True)
-        translator.export(scratch)
+        card = {"data": json.loads((self.path / "settings.json").read_text()), "scores": scores}
+        translator.export(scratch, card, verbose=False)
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(exist_ok=True)
         os.replace(scratch, path)

@@ -107,7 +107,7 @@ def run(args):
     directory.write("translations.txt", "".join(f"{flat(text)}\n" for text in hypotheses))
     summary = evaluate(args, hypotheses, references)
     directory.write_readme(summary, sources[0])
-    directory.export(translator)
+    directory.export(translator, summary)
     draw(directory, model, source_tokenizer, target_tokenizer, sources, hypotheses)
     directory.write("summary.txt", f"{summary}\n")
     say(f"Wrote {args.output}: see README.txt there.")

@@ -199,8 +199,9 @@ def finish(directory, args, tokenizer, longest, test):
     if METRIC.get(args.format) == "word_error_rate":
         name, share = "Word error rate", 1 - share
     counted = f"{right:,} of {len(references):,} test pairs are right"
-    directory.export(translator)
-    directory.write("summary.txt", f"{name}: {share:.2%} ({counted}).\n")
+    summary = f"{name}: {share:.2%} ({counted})."
+    directory.export(translator, summary)
+    directory.write("summary.txt", f"{summary}\n")
 
 
 def parse_arguments():

@@ -30,24 +30,24 @@ def main():
     model = tf.saved_model.load(args.directory)
     try:
         with stream:
-            count, cut = translate(model, stream, args)
+            count, too_long = translate(model, stream, args)
     except ValueError as error:
         return fail(error)
     except (BrokenPipeError, KeyboardInterrupt):
         # The reader has gone, or the user has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 130
-    note = f"; {cut:,} were longer than the model reads and were cut" if cut else ""
+    note = f"; {too_long:,} were too long for the model and have no translation" if too_long else ""
     print(f"{count:,} lines translated{note}", file=sys.stderr)
     return 0
 
 
 def translate(model, stream, args):
-    """Translates the lines of `stream`; returns how many there were and how many were cut."""
-    count = cut = 0
+    """Translates the lines of `stream`; returns how many there were and were too long."""
+    count = too_long = 0
     for lines in batches(stream, args.batch_size):
         scores, translations, truncated = answers(model, lines, args.n_best)
-        cut += int(truncated.sum())
+        too_long += int(truncated.sum())
         for hypotheses in zip(translations, scores, strict=True):
             count += 1
             for text, score in zip(*hypotheses, strict=True):
@@ -59,11 +59,11 @@ def translate(model, stream, args):
             print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
     if args.file:
         print("\r", end="", file=sys.stderr)
-    return count, cut
+    return count, too_long
 
 
 def answers(model, lines, n_best):
-    """Scores and translations, each (lines, hypotheses), and which lines were cut."""
+    """Scores and translations, each (lines, hypotheses), and which lines were too long."""
     text = tf.constant(lines)
     if not n_best:
         answer = model.signatures["serving_default"](text=text)

@@ -61,7 +61,7 @@ def sentence_of(problem, number):
     )
 
 
-def run(search, problem, max_length=MAX_LENGTH, steps=None):
+def run(search, problem, max_length=MAX_LENGTH, steps=None, length_penalty=None):
     """Calls the search; `steps` are a step function and its first state."""
     table, attention, *given = problem
     step, state = steps or steps_of(table, attention if search.needs_attention else None)
@@ -74,6 +74,7 @@ def run(search, problem, max_length=MAX_LENGTH, steps=None):
         length_limits=limits,
         source_lengths=source_lengths,
         prefix_ids=prefix_ids,
+        length_penalty=length_penalty,
         **SPECIAL,
     )
 

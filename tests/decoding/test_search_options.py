@@ -265,3 +265,19 @@ def test_a_model_may_rule_tokens_out_by_minus_infinity(search):
     assert set(met) <= {*range(300)}
     assert set(found.ids.ravel().tolist()) <= {299, EOS, PAD}
     assert (found.lengths[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"num_groups": 2}, {"early_stopping": True}])
+def test_each_sentence_may_have_a_length_penalty_of_its_own(options):
+    problem = random_problem(31, sentences=3)
+    penalties = [0.0, 0.7, 2.5]
+    together = arrays(run(BeamSearch(4, **options), problem, length_penalty=penalties))
+    for row, penalty in enumerate(penalties):
+        alone = arrays(run(BeamSearch(4, length_penalty=penalty, **options), problem))
+        np.testing.assert_array_equal(together.ids[row], alone.ids[row])
+        np.testing.assert_allclose(together.scores[row], alone.scores[row], rtol=1e-5)
+
+
+def test_a_search_without_a_length_penalty_refuses_one():
+    with pytest.raises(ValueError, match="`length_penalty` must be None for a search that has"):
+        run(GreedySearch(), random_problem(31, sentences=2), length_penalty=[0.5, 1.0])

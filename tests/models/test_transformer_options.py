@@ -204,3 +204,23 @@ def test_each_dropout_has_a_rate_of_its_own():
 def test_beam_search_runs_with_everything_at_once():
     result = arrays(built("all at once").generate(SOURCE_IDS, BeamSearch(3), max_length=6))
     assert result.ids.shape == (2, 3, 6)
+
+
+def test_generate_takes_limits_and_penalties_of_each_sentence():
+    model = Transformer(20, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    source_ids = np.array([[5, 6, 3], [7, 8, 3], [9, 3, 0]])
+    options = {"length_limits": np.array([2, 9, 4]), "length_penalty": np.array([0.0, 1.0, 3.0])}
+    for max_length in (6, None):
+        result = model.generate(source_ids, BeamSearch(2), max_length, **options)
+        lengths = keras.ops.convert_to_numpy(result.lengths)
+        assert (lengths <= np.array([[2], [max_length or 9], [4]])).all()
+        for row, penalty in enumerate((0.0, 1.0, 3.0)):
+            alone = model.generate(
+                source_ids[row : row + 1],
+                BeamSearch(2, length_penalty=penalty),
+                max_length,
+                length_limits=options["length_limits"][row : row + 1],
+            )
+            scores = keras.ops.convert_to_numpy(alone.scores)[0]
+            ours = keras.ops.convert_to_numpy(result.scores)[row]
+            np.testing.assert_allclose(ours, scores, rtol=1e-4)
