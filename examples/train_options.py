@@ -23,7 +23,7 @@ SIZES = {
 DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
 LEAST = dict(vocab_size=1, epochs=1, tokens_per_batch=1, accumulate=1, max_length=16, seed=0)
-LEAST |= dict(average=0, bleu_every=0, beam_size=1, length_penalty=0)
+LEAST |= dict(batches_per_epoch=1, average=0, bleu_every=0, beam_size=1, length_penalty=0)
 
 
 def parse_arguments(description):
@@ -45,10 +45,12 @@ def parse_arguments(description):
         if getattr(args, name) is None:
             setattr(args, name, value)
     for name, least in LEAST.items():
-        if getattr(args, name) < least:
+        if getattr(args, name) is not None and getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
     if dates and args.lowercase:
         parser.error("--lowercase needs --source and --target")
+    if (args.batches_per_epoch or 0) % args.accumulate:
+        parser.error("--batches-per-epoch must be a multiple of --accumulate")
     if args.seed >= 2**32:
         parser.error("--seed must be below 2**32")
     if args.accumulate > 1 and args.precision == "mixed_float16":
@@ -94,6 +96,7 @@ def make_parser(description):
     model.add_argument("--epochs", type=int, help="default: 30, 6 for the dates")
     model.add_argument("--minutes", type=float, default=math.inf, help="stop training after these")
     model.add_argument("--tokens-per-batch", type=int, help="default: 4096, 2048 for the dates")
+    model.add_argument("--batches-per-epoch", type=int, metavar="N", help="default: all pairs once")
     model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
     model.add_argument("--label-smoothing", type=float, help="default: 0.1, 0 for the dates")
     model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
@@ -107,6 +110,7 @@ def make_parser(description):
         help="default: float32",
     )
     model.add_argument("--seed", type=int, default=1)
+    model.add_argument("--tensorboard", action="store_true", help="write OUTPUT/tensorboard too")
     choice = parser.add_argument_group("which model is kept (default: the best validation loss)")
     choice.add_argument(
         "--average", type=int, default=0, metavar="N", help="the mean of the last N epochs"

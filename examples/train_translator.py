@@ -77,7 +77,11 @@ def run(args):
     keras.config.set_dtype_policy(args.precision)
     directory = RunDirectory(args.output)
     try:
-        check_installed("matplotlib", *["sacrebleu"] * bool(args.source or args.bleu_every))
+        check_installed(
+            "matplotlib",
+            *["sacrebleu"] * bool(args.source or args.bleu_every),
+            *["tensorboard"] * args.tensorboard,
+        )
         search = BeamSearch(args.beam_size, args.length_penalty)
         say("Reading the texts ...")
         train, validation, test = read_corpus(args)
@@ -149,6 +153,8 @@ def run_settings(args, train):
     names += ("tokens_per_batch", "max_length", "label_smoothing", "separate_vocabularies", "seed")
     names += ("lowercase", "accumulate", "precision", "average", "bleu_every")
     settings = {name: getattr(args, name) for name in names}
+    if args.batches_per_epoch:
+        settings["batches_per_epoch"] = args.batches_per_epoch
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     return settings | {"training_pairs": len(train)}
@@ -196,6 +202,7 @@ def make_datasets(directory, args, train, validation, source_tokenizer, target_t
                     seed=args.seed,
                     first_epoch=directory.epochs_done(),
                     batches_per_update=args.accumulate,
+                    batches_per_epoch=args.batches_per_epoch,
                     max_shapes=max_shapes,
                 ),
             ),
@@ -252,6 +259,8 @@ def train_model(
         )
     keeps_best_loss = not (args.average or by_quality)
     samples = validation[:NUM_SAMPLES]
+    if args.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(str(directory.path / "tensorboard")))
     callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
     model.fit(
         train_data,

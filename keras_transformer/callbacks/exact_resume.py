@@ -53,6 +53,7 @@ class ExactResume(keras.callbacks.Callback):
         facts = read_facts(self.path)
         self.epoch = 0 if facts is None else facts["epoch"]
         self._found = facts is not None
+        self._optimizer = (facts or {}).get("optimizer")
 
     def on_train_begin(self, logs=None):
         """Restores the state, if there is one."""
@@ -62,6 +63,12 @@ class ExactResume(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         if self._found:
+            kind = type(optimizer).__name__
+            if self._optimizer not in (None, kind):
+                raise ValueError(
+                    f"the optimizer must be of the kind that {self.path} was saved with, "
+                    f"{self._optimizer}. Received: {kind}"
+                )
             variables = self._variables()
             assign(variables, read_arrays(self.path, variables))
 
@@ -76,7 +83,8 @@ class ExactResume(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Saves the state."""
         self.epoch, self._found = epoch + 1, True
-        write_arrays(self.path, self._variables(), epoch=self.epoch)
+        kind = type(self.model.optimizer).__name__
+        write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
 
     def _variables(self):
         """All variables that outlast an epoch: weights, seeds, and those of the optimizer."""

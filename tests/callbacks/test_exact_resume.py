@@ -91,6 +91,16 @@ def test_another_model_is_refused(tmp_path):
         other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
 
 
+def test_another_kind_of_optimizer_is_refused(tmp_path):
+    # AdamW and Adam have variables of the same names and shapes.
+    train(tmp_path, until=1)
+    other = new_model()
+    other.compile(keras.optimizers.AdamW(), MaskedCrossentropy())
+    fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
+    with pytest.raises(ValueError, match=r"was saved with, Adam\. Received: AdamW"):
+        other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
+
+
 def test_an_unbuilt_model_is_refused(tmp_path):
     resume = ExactResume(tmp_path)
     model = keras.Sequential([keras.layers.Dense(1)])

@@ -161,11 +161,22 @@ def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(tra
     assert json.loads((output / "settings.json").read_text())["seed"] == 1
 
 
+def names_in_tensorboard(directory):
+    """The names of all values in the event files of a directory."""
+    import tensorflow as tf
+    from tensorflow.core.util.event_pb2 import Event
+
+    for file in directory.iterdir():
+        for record in tf.data.TFRecordDataset(str(file)):
+            yield from (value.tag for value in Event.FromString(record.numpy()).summary.value)
+
+
 @pytest.mark.slow
 def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path):
     """All options of a recipe at once, in two parts."""
     output = tmp_path / "run"
     recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
+    recipe += ["--batches-per-epoch", 4, "--tensorboard"]
     first = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 1))
     assert first.returncode == 0, first.stdout + first.stderr
     again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
@@ -181,6 +192,9 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     assert len(rows) == 3
     for name in ("val_bleu", "val_chrf", "tokens_per_second", "gradient_norm", "padding_ratio"):
         assert all(float(row[name]) >= 0 for row in rows), name
+    assert set(names_in_tensorboard(output / "tensorboard" / "train")) >= {
+        f"epoch_{name}" for name in ("loss", "tokens_per_second", "learning_rate", "gradient_norm")
+    }
     best = max(range(3), key=lambda epoch: float(rows[epoch]["val_bleu"])) + 1
     assert json.loads((output / "model.keras.json").read_text())["epoch"] == best
     upper = run(TRANSLATE, output / "export" / "1", text="MY CAT\nmy cat\n").stdout.splitlines()
