@@ -1,7 +1,6 @@
 """TensorFlow Serving's REST form: from JSON to a signature's inputs, and back from its outputs."""
 
 import base64
-import binascii
 import json
 
 import numpy as np
@@ -83,11 +82,12 @@ def array_of(key, values, spec):
 def bytes_of(key, value):
     """A string of JSON as bytes; one with lone surrogates as UTF-8 cannot have them."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace")
+        # A lone surrogate becomes U+FFFD, as in a browser's own encoder.
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     if isinstance(value, dict) and isinstance(value.get("b64"), str) and len(value) == 1:
         try:
             return base64.b64decode(value["b64"], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise Refused(400, f"{key} has a b64 that is not base 64: {error}") from error
     raise Refused(400, f"{key} must hold strings")
 
@@ -106,6 +106,8 @@ def answer_of(outputs, by_rows):
 def values_of(array):
     """An array as lists; strings of bytes as text."""
     if array.dtype != object:
+        if not np.all(np.isfinite(array)):
+            raise Refused(500, "the model gave what is no number")
         return array.tolist()
     if array.ndim == 1:
         return [value.decode("utf-8", "replace") for value in array]

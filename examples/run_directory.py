@@ -137,7 +137,9 @@ class RunDirectory:
         path = self.path / "export" / "1"
         scratch = self.path / ".export"
         shutil.rmtree(scratch, ignore_errors=True)
-        card = {"data": json.loads((self.path / "settings.json").read_text()), "scores": scores}
+        settings = json.loads((self.path / "settings.json").read_text())
+        languages = {side: language_of(settings, side) for side in ("source", "target")}
+        card = {"languages": languages, "data": settings, "scores": scores}
         translator.export(scratch, card, verbose=False)
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(exist_ok=True)
@@ -182,6 +184,12 @@ class KeepHistory(keras.callbacks.Callback):
         if minutes >= self.minutes:
             say(f"  {minutes:.1f} minutes of training: stopping, as asked")
             self.model.stop_training = True
+
+
+def language_of(settings, side):
+    """What is known of a side's language: its locale, or how its file's name ends."""
+    file = Path(str(settings.get(side) or "").removesuffix(".gz"))
+    return settings.get(f"{side}_locale") or file.suffix[1:]
 
 
 def say(line):

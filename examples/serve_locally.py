@@ -13,8 +13,10 @@ docs/serving.md.
 """
 
 import argparse
+import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -51,7 +53,7 @@ def main():
     if args.warm_up:
         print("Compiling for one short text and for several ...", flush=True)
         runner.warm_up()
-    app = make_app(runner, args.name, version, args.max_bytes, args.timeout)
+    app = make_app(runner, args, version)
     # uvicorn stops cleanly at this signal, and then sends it once more.
     signal.signal(signal.SIGTERM, lambda *_: None)
     print(f"Serving on http://{args.host}:{args.port}/ ; Ctrl-C stops.", flush=True)
@@ -66,8 +68,9 @@ def main():
     return 0
 
 
-def make_app(runner, name, version, max_bytes, timeout):
+def make_app(runner, args, version):
     """The application: what each address answers."""
+    name = args.name
 
     @contextlib.asynccontextmanager
     async def running(app):
@@ -111,10 +114,12 @@ def make_app(runner, name, version, max_bytes, timeout):
         signature = "unknown"
         with contextlib.ExitStack() as stack:
             try:
-                body = await whole_body(request, max_bytes)
+                body = await whole_body(request, args.max_bytes, args.timeout)
                 signature, inputs, by_rows = inputs_of(body, runner.signatures)
+                if len(next(iter(inputs.values()))) > args.max_texts:
+                    raise Refused(413, f"a request must have at most {args.max_texts} texts")
                 stack.enter_context(seconds.labels(signature).time())
-                outputs = await runner.run(signature, inputs, timeout)
+                outputs = await runner.run(signature, inputs, args.timeout)
                 answer, code = answer_of(outputs, by_rows), 200
             except Refused as refusal:
                 answer, code = {"error": str(refusal)}, refusal.status
@@ -124,13 +129,17 @@ def make_app(runner, name, version, max_bytes, timeout):
     return app
 
 
-async def whole_body(request, max_bytes):
-    """The bytes of a request, no more of them read than are allowed."""
+async def whole_body(request, max_bytes, timeout):
+    """The bytes of a request, no more of them and for no longer than is allowed."""
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > max_bytes:
-            raise Refused(413, f"a request must have at most {max_bytes} bytes")
+    try:
+        async with asyncio.timeout(timeout):
+            async for part in request.stream():
+                body += part
+                if len(body) > max_bytes:
+                    raise Refused(413, f"a request must have at most {max_bytes} bytes")
+    except TimeoutError:
+        raise Refused(408, f"the request did not come within {timeout:g} seconds") from None
     return bytes(body)
 
 
@@ -164,10 +173,13 @@ def parse_arguments():
     parser.add_argument(
         "--max-bytes", type=int, default=2**20, help="of a request (default: 1 MiB)"
     )
+    parser.add_argument("--max-texts", type=int, default=256, help="of a request (default: 256)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds (default: 60)")
     parser.add_argument("--no-warm-up", dest="warm_up", action="store_false")
     args = parser.parse_args()
-    for option in ("batch_size", "queue", "max_bytes", "timeout"):
+    if not re.fullmatch(r"[\w.-]+", args.name):
+        parser.error("--name must be of letters, digits, points, dashes and underscores")
+    for option in ("batch_size", "queue", "max_bytes", "max_texts", "timeout"):
         if not getattr(args, option) > 0:
             parser.error(f"--{option.replace('_', '-')} must be above 0")
     if not 0 <= args.port < 65536 or args.wait < 0:

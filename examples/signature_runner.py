@@ -129,6 +129,7 @@ class SignatureRunner:
     async def run(self, signature, inputs, timeout):
         """The outputs, {name: array}, of one request; `Refused` when it cannot be answered."""
         rows = len(next(iter(inputs.values())))
+        self.queue = [one for one in self.queue if not one.answer.done()]  # others gave up
         if len(self.queue) >= self.queue_size:
             raise Refused(503, "too many requests are waiting")
         until = time.monotonic() + timeout
@@ -174,12 +175,13 @@ class SignatureRunner:
         loop = asyncio.get_running_loop()
         try:
             outputs = await loop.run_in_executor(self.thread, self._run, name, inputs)
-        except tf.errors.OpError as error:
+        except Exception as error:  # whatever it is, the next requests are answered
             if len(batch) > 1:  # the others need not suffer from the one
                 for one in batch:
                     await self._answer([one])
             elif not batch[0].answer.done():
-                batch[0].answer.set_exception(Refused(400, reason_of(error)))
+                status = 400 if isinstance(error, tf.errors.InvalidArgumentError) else 500
+                batch[0].answer.set_exception(Refused(status, reason_of(error)))
             return
         if self.batches:
             self.batches.observe(sum(one.rows for one in batch))
@@ -202,6 +204,6 @@ class SignatureRunner:
 
 def reason_of(error):
     """The message of an error of TensorFlow's, without where in the graph it happened."""
-    lines = [line.strip() for line in error.message.splitlines()]
+    lines = [line.strip() for line in str(error).splitlines()]
     kept = [line for line in lines if line and "[[{{" not in line]
     return kept[-1] if kept else type(error).__name__

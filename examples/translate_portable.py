@@ -112,7 +112,7 @@ def vocabulary(directory, side, settings):
     """What turns text into ids and back."""
     model = directory / f"{side}.model"
     if model.exists():
-        if settings["lossless"]:
+        if settings["lossless"][side]:
             raise ValueError("this program reads no vocabularies of lossless tokenizers")
         import sentencepiece
 
@@ -128,14 +128,14 @@ class Listed:
     """A vocabulary of characters, or of symbols between spaces."""
 
     def __init__(self, pieces, of_symbols, unk_id):
-        self.pieces = [piece.strip() if of_symbols else piece for piece in pieces]
+        self.pieces = [piece.removeprefix(" ") if of_symbols else piece for piece in pieces]
         self.pieces[unk_id] = "\ufffd"
         self.ids = {piece: index for index, piece in enumerate(self.pieces) if index > 3}
         self.of_symbols, self.unk_id = of_symbols, unk_id
 
     def encode(self, text):
         """The ids of a text."""
-        items = text.split() if self.of_symbols else text
+        items = [item.decode() for item in text.encode().split()] if self.of_symbols else text
         return [self.ids.get(item, self.unk_id) for item in items]
 
     def decode(self, ids):

@@ -15,11 +15,12 @@ from keras_transformer.layers import (
     PositionalEncoding,
     RelativePositionBias,
     RotaryPositionalEncoding,
+    SimilarityAttention,
     TokenEmbedding,
 )
 from keras_transformer.losses import MaskedCrossentropy
 from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
-from keras_transformer.models import ScoreResult, Transformer
+from keras_transformer.models import RecurrentSeq2Seq, ScoreResult, Transformer
 from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
 
 __all__ = [
@@ -40,10 +41,12 @@ __all__ = [
     "PaddingRatio",
     "Perplexity",
     "PositionalEncoding",
+    "RecurrentSeq2Seq",
     "RelativePositionBias",
     "RotaryPositionalEncoding",
     "Sampling",
     "ScoreResult",
+    "SimilarityAttention",
     "TokenCount",
     "TokenEmbedding",
     "Transformer",

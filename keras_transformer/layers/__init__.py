@@ -12,6 +12,7 @@ from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.positional_encoding import PositionalEncoding
 from keras_transformer.layers.relative_position_bias import RelativePositionBias
 from keras_transformer.layers.rotary_positional_encoding import RotaryPositionalEncoding
+from keras_transformer.layers.similarity_attention import SimilarityAttention
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "PositionalEncoding",
     "RelativePositionBias",
     "RotaryPositionalEncoding",
+    "SimilarityAttention",
     "TokenEmbedding",
 ]

@@ -1,4 +1,4 @@
-"""A search with the Transformer: its step function, and the lengths that it may reach."""
+"""A search with a model: the Transformer's step function, and the lengths that it may reach."""
 
 import keras
 from keras import ops
@@ -24,10 +24,15 @@ class DecodingStep:
 
     def __init__(self, model, source_ids, memory, max_length):
         self.model = model
+        self.sizes = (ops.shape(source_ids)[0], max_length)
         self.mask = padding_mask(source_ids, model.pad_id)
         self.projected_memory = model.decoder.project_memory(memory, self.mask)
         positions = model.target_positions
         self.encoding = None if positions is None else positions.encoding(max_length)
+
+    def first_state(self, beam_size):
+        """Empty caches for the hypotheses of all sentences."""
+        return self.model.decoder.start_cache(*self.sizes, beam_size)
 
     def __call__(self, tokens, index, caches, paths=None):
         """Decodes one position."""
@@ -63,17 +68,19 @@ def search_targets(
     source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
     if max_length is None:
         max_length = source_length + EXTRA_LENGTH
-        if getattr(model.target_positions, "max_length", None) is not None:
-            max_length = ops.minimum(max_length, model.target_positions.max_length)
+        positions = getattr(model, "target_positions", None)
+        if getattr(positions, "max_length", None) is not None:
+            max_length = ops.minimum(max_length, positions.max_length)
         most = source_lengths + EXTRA_LENGTH
         length_limits = most if length_limits is None else ops.minimum(most, length_limits)
     else:
         max_length = arguments.positive_integer("max_length", max_length)
     memory = model.encode(source_ids, training=False)
     beam_size = search.beam_size if getattr(search, "follows_paths", False) else 1
+    step = model.step_class(model, source_ids, memory, max_length)
     return search(
-        DecodingStep(model, source_ids, memory, max_length),
-        model.decoder.start_cache(batch_size, max_length, beam_size),
+        step,
+        step.first_state(beam_size),
         batch_size=batch_size,
         max_length=max_length,
         bos_id=model.bos_id,

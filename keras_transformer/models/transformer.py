@@ -10,7 +10,7 @@ from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.models.decoding_step import search_targets
+from keras_transformer.models.decoding_step import DecodingStep, search_targets
 from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
@@ -72,6 +72,8 @@ class Transformer(keras.Model):
     >>> tuple(model.generate(source_ids, max_length=5).ids.shape)  # (batch, hypotheses, length)
     (1, 4, 5)
     """
+
+    step_class = DecodingStep
 
     def __init__(
         self,
@@ -232,15 +234,7 @@ class Transformer(keras.Model):
             **options,
         )
 
-    def generate(
-        self,
-        source_ids,
-        search=None,
-        max_length=None,
-        prefix_ids=None,
-        length_limits=None,
-        length_penalty=None,
-    ):
+    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
         """Searches for the best outputs, one cached step a token.
 
         Runs as it stands, operation by operation. To translate many batches of a few shapes,
@@ -253,9 +247,9 @@ class Transformer(keras.Model):
             max_length: largest number of output tokens, `eos_id` included; when None, 50 more
                 than the source has, padding not counted, as in the paper.
             prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
-            length_limits: integers (batch,), each at least 1, a maximum length for each sentence
-                within `max_length`.
-            length_penalty: floats (batch,), at least 0, in place of the beam search's own.
+            **limits: `length_limits`, integers (batch,), each at least 1, a maximum length for each
+                sentence within `max_length`; `length_penalty`, floats (batch,), at least 0, in
+                place of the beam search's own.
 
         Returns:
             A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
@@ -263,9 +257,7 @@ class Transformer(keras.Model):
         Raises:
             ValueError: for ids that are not integers or a bad `max_length`.
         """
-        return search_targets(
-            self, source_ids, search, max_length, prefix_ids, length_limits, length_penalty
-        )
+        return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
 
     def score(self, source_ids, target_ids, label_mask=None):
         """Log-probabilities of given outputs; see `ScoreResult`.

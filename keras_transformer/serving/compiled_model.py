@@ -103,7 +103,9 @@ class CompiledModel(tf.Module):
         """
         result = self._generate(source_ids, changed(self.search, return_alignments=True))
         is_text = (source_ids != self.model.pad_id) & (source_ids != self.model.eos_id)
-        ids = result.ids[:, 0]
+        # Nothing to translate: the translation is empty too.
+        some = tf.reduce_any(is_text, axis=1, keepdims=True)
+        ids = tf.where(some, result.ids[:, 0], self.model.pad_id)
         padding = [[0, 0], [0, self.longest_output - tf.shape(ids)[1]]]
         places = aligned_positions(result.alignments[:, 0], is_text)
         return tf.pad(ids, padding, constant_values=self.model.pad_id), tf.pad(places, padding)

@@ -10,7 +10,7 @@ import tensorflow_text  # noqa: F401  (registers the operations that a SavedMode
 
 from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
 from keras_transformer.serving.operations import check_operations, operations_of
-from keras_transformer.serving.server_files import write_server_files
+from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
 from keras_transformer.serving.translation_graph import SIGNATURES
 
 
@@ -124,7 +124,10 @@ def checked_card(card):
     try:
         if not isinstance(card, dict):
             raise TypeError("no dictionary")
-        json.dumps(card)
+        json.dumps(card, allow_nan=False)
+        own = sorted(OWN_FIELDS.intersection(card))
+        if own:
+            raise ValueError(f"{', '.join(own)} the export says itself")
     except (TypeError, ValueError) as error:
         raise ValueError(
             "`card` must be a dictionary of what JSON can hold. "

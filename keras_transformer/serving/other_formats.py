@@ -130,7 +130,10 @@ def settings_of(translator):
         "max_length": translator.compiled.max_length,
         "extra_length": EXTRA_LENGTH,  # of an output beyond its source, without max_length
         "tokenizers": tokenizers,
-        "lossless": getattr(graph.source_tokenizer, "lossless", False),
+        "lossless": {
+            side: getattr(getattr(graph, f"{side}_tokenizer"), "lossless", False)
+            for side in ("source", "target")
+        },
     }
 
 

@@ -62,9 +62,14 @@ class SegmentSplitter(tf.Module):
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         possible = lengths <= self.longest * self.max_segments
         tokens = emptied(tokens, ~possible)
-        cuts = self._cuts(tokens)  # -> (texts, max_segments), where each segment ends
+        lengths = tf.cast(tokens.row_lengths(), tf.int32)
+        # -> (texts, max_segments), where each segment ends: most texts fit as they are
+        cuts = tf.broadcast_to(lengths[:, None], [tf.size(lengths), self.max_segments])
+        is_long = lengths > self.longest
+        long_cuts = self._cuts(tf.ragged.boolean_mask(tokens, is_long))
+        cuts = tf.tensor_scatter_nd_update(cuts, tf.where(is_long), long_cuts)
         sizes = tf.concat([cuts[:, :1], cuts[:, 1:] - cuts[:, :-1]], axis=1)
-        refused = ~possible | (cuts[:, -1] < tf.cast(tokens.row_lengths(), tf.int32))
+        refused = ~possible | (cuts[:, -1] < lengths)
         sizes = tf.where(refused[:, None], 0, sizes)
         tokens = emptied(tokens, refused)
         first = tf.broadcast_to(tf.range(self.max_segments) == 0, tf.shape(sizes))
@@ -77,6 +82,7 @@ class SegmentSplitter(tf.Module):
         )
 
     def _cuts(self, tokens):
+        """Where each segment of texts that do not fit ends, (texts, max_segments)."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         quality = tf.pad(self._quality(tokens), [[0, 0], [0, self.longest]])
         window = tf.range(self.longest)
@@ -92,9 +98,8 @@ class SegmentSplitter(tf.Module):
             cuts = tf.where((number >= index)[None], end[:, None], cuts)
             return index + 1, end, cuts
 
-        # Most texts fit as they are, and then nothing is left to do.
-        start = tf.where(lengths <= self.longest, lengths, 0)
-        cuts = tf.broadcast_to(start[:, None], [tf.shape(start)[0], self.max_segments])
+        start = tf.zeros_like(lengths)
+        cuts = tf.zeros([tf.size(lengths), self.max_segments], tf.int32)
         _, _, cuts = tf.while_loop(unfinished, cut, (tf.constant(0), start, cuts))
         return cuts
 

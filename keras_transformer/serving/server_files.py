@@ -8,6 +8,10 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.serving.batching import powers_of_two
+
+# What the model card says of itself.
+OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 EXTRA = "assets.extra"  # where a SavedModel keeps what is not of its graph
 PIECES_TRIED = 50  # in search of one that can be repeated
 WARM_UP = "tf_serving_warmup_requests"
@@ -17,6 +21,8 @@ BATCHING = """\
 max_batch_size {{ value: {largest} }}
 batch_timeout_micros {{ value: 1000 }}
 max_enqueued_batches {{ value: 100 }}
+enable_large_batch_splitting {{ value: true }}
+max_execution_batch_size {{ value: {largest} }}
 num_batch_threads {{ value: 2 }}
 """
 
@@ -83,14 +89,14 @@ def model_card(translator, card, operations):
 def warm_up_requests(translator):
     """Requests after which every signature has been compiled: (signature, inputs) pairs.
 
-    The translation of one text and of the most texts at once, for each length; the other
+    The translation of texts of each length, as many as each compiled shape takes; the other
     signatures of one short text.
     """
     compiled = translator.compiled
     texts = texts_of_lengths(translator.graph.source_tokenizer, compiled.length_sizes)
     for text, rows in zip(texts, compiled.row_limits, strict=True):
         if text is not None:
-            for count in sorted({1, rows}):
+            for count in powers_of_two(1, rows):
                 yield "serving_default", {"text": np.array([text] * count, object)}
     text = np.array([texts[0] or "a"], object)
     options = {

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.serving.alignment import piece_offsets, without_edges
 from keras_transformer.serving.segments import SegmentSplitter
 from keras_transformer.text.strings import valid_utf8
@@ -86,11 +87,11 @@ class TranslationGraph(tf.Module):
         ]
         with tf.control_dependencies(same):
             segments = self.split(self.source_tokenizer.tokenize(text))
-        prefix_ids, too_long = self._prefixes(segments, prefix)
+        limits = tf.where(max_length > 0, max_length, tf.int32.max)
+        prefix_ids, too_long = self._prefixes(segments, prefix, limits)
         own_penalty = getattr(self.search, "length_penalty", 0.0)
         penalties = tf.where(length_penalty >= 0, length_penalty, own_penalty)
         penalties = tf.minimum(penalties, LARGEST_PENALTY)
-        limits = tf.where(max_length > 0, max_length, tf.int32.max)
         inputs = [self._with_eos(segments.tokens), prefix_ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
         most = self.search.beam_size
@@ -130,21 +131,14 @@ class TranslationGraph(tf.Module):
         """The best translation of each text, and which part of the text each piece is read from."""
         tokens, *offsets = self.source_tokenizer.tokenize_with_offsets(text)
         segments = self.split(tokens)
-        width = self.compiled.longest_output
-        ids, places = self.compiled.map(
+        row = tf.TensorSpec([None, self.compiled.longest_output], tf.int32)
+        translations, pieces, places, *written = self.compiled.map(
             "align_ids",
             [self._with_eos(segments.tokens)],
-            [tf.TensorSpec([None, width], tf.int32)] * 2,
+            [per_text(tf.string, None), per_text(tf.int32, None), row, row, row],
+            self._written_pieces,
         )
-        # An empty segment has no translation; the end of the sentence is no piece.
-        some = (segments.tokens.row_lengths() > 0)[:, None]
-        is_piece = (ids != self.model.pad_id) & (ids != self.model.eos_id) & some
-        pieces = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
-        longest = tf.reduce_max(tf.concat([pieces, [0]], axis=0))
-        is_piece, places = is_piece[:, :longest], places[:, :longest]
-        ids = tf.where(is_piece, ids[:, :longest], self.model.pad_id)
-        translations = self.target_tokenizer.detokenize(ids)
-        written = without_edges(translations, *piece_offsets(self.target_tokenizer, ids))
+        is_piece = tf.sequence_mask(pieces, self.compiled.longest_output)
         before = self._bytes_before(segments, translations)[:, None]
         read = without_edges(
             tf.gather(valid_utf8(text), segments.texts),
@@ -200,29 +194,55 @@ class TranslationGraph(tf.Module):
         texts = self.target_tokenizer.detokenize(tf.reshape(ids, [-1, tf.shape(ids)[2]]))
         return [tf.reshape(texts, tf.shape(scores)), scores]
 
+    def _written_pieces(self, ids, places):
+        """Of ids (rows, length) that end: texts, numbers of pieces, places, starts and ends."""
+        is_piece = (ids != self.model.pad_id) & (ids != self.model.eos_id)
+        pieces = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
+        longest = tf.reduce_max(pieces)
+        kept = tf.where(is_piece, ids, self.model.pad_id)[:, :longest]
+        texts = self.target_tokenizer.detokenize(kept)
+        offsets = without_edges(texts, *piece_offsets(self.target_tokenizer, kept))
+        padding = [[0, 0], [0, tf.shape(ids)[1] - longest]]
+        return [texts, pieces, places, *(tf.pad(part, padding) for part in offsets)]
+
     def _joined(self, segments, refused, translations, scores):
         """Translations and scores (batch, hypotheses) from those of the segments.
 
-        The hypotheses of a text are made of its segments' hypotheses of the same rank.
+        The hypotheses of a text are made of its segments' hypotheses of the same rank, as far as
+        all of them have one.
         """
         # Nothing to translate: the translation is empty too.
         empty = (segments.tokens.row_lengths() == 0)[:, None]
         translations, scores = tf.where(empty, "", translations), tf.where(empty, 0.0, scores)
-        scores = tf.math.unsorted_segment_sum(scores, segments.texts, tf.size(refused))
-        translations = tf.where(refused[:, None], "", self._join(segments, translations))
-        return translations, tf.where(refused[:, None], IMPOSSIBLE, tf.maximum(scores, IMPOSSIBLE))
+        count = tf.size(refused)
+        worst = tf.math.unsorted_segment_min(scores, segments.texts, count)
+        none = refused[:, None] | (worst <= IMPOSSIBLE / 2)
+        scores = tf.math.unsorted_segment_sum(scores, segments.texts, count)
+        joined = self._join(segments, translations)
+        return tf.where(none, "", joined), tf.where(none, IMPOSSIBLE, scores)
 
     def _join(self, segments, translations):
         """The translations of texts from those of segments, (segments, ...)."""
-        count = tf.size(segments.refused)
-        return tf.strings.unsorted_segment_join(translations, segments.texts, count, self.separator)
+        parts = tf.strings.join([self._separators(segments, translations), translations])
+        return tf.strings.unsorted_segment_join(parts, segments.texts, tf.size(segments.refused))
+
+    def _separators(self, segments, translations):
+        """What comes before each translation, (segments, ...): nothing before the first of a text.
+
+        An empty translation is none, and nothing comes before it.
+        """
+        some = translations != ""
+        before = tf.cumsum(tf.cast(some, tf.int32), exclusive=True)
+        first = tf.boolean_mask(before, segments.first)  # one for each text, in order
+        follows = before > tf.gather(first, segments.texts)
+        return tf.where(follows & some, self.separator, "")
 
     def _bytes_before(self, segments, translations):
         """Where the translation of each segment begins in that of its text, int32 (segments,)."""
-        sizes = tf.strings.length(translations) + len(self.separator.encode())
-        before = tf.cumsum(sizes, exclusive=True)
-        first = tf.boolean_mask(before, segments.first)  # one for each text, in order
-        return before - tf.gather(first, segments.texts)
+        separators = tf.strings.length(self._separators(segments, translations))
+        ends = tf.cumsum(separators + tf.strings.length(translations), exclusive=True)
+        first = tf.boolean_mask(ends, segments.first)
+        return ends - tf.gather(first, segments.texts) + separators
 
     def _at(self, places, segments, offsets):
         """Of ragged offsets of texts, those of the segments at `places`, (segments, length)."""
@@ -231,10 +251,15 @@ class TranslationGraph(tf.Module):
         width = self.compiled.length_sizes[-1]
         return tf.gather(rows.to_tensor(0, shape=[None, width]), places, batch_dims=1)
 
-    def _prefixes(self, segments, prefix):
+    def _prefixes(self, segments, prefix, limits):
         """Ids of the prefixes (segments, length), of first segments, and which are too long."""
         tokens = self.target_tokenizer.tokenize(prefix)
-        too_long = tf.cast(tokens.row_lengths(), tf.int32) > self.split.longest
+        own = self.compiled.max_length
+        if own is None:  # as in `Transformer.generate`, `eos_id` counted
+            sources = tf.cast(segments.tokens.row_lengths(), tf.int32) + 1
+            own = tf.boolean_mask(sources, segments.first) + EXTRA_LENGTH
+        limits = tf.minimum(tf.minimum(limits, own), self.split.longest)
+        too_long = tf.cast(tokens.row_lengths(), tf.int32) > limits
         tokens = tf.gather(tokens[:, : self.split.longest], segments.texts)
         ids = tokens.to_tensor(self.model.pad_id)
         return tf.where(segments.first[:, None], ids, self.model.pad_id), too_long

@@ -6,14 +6,16 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.serving.batching import powers_of_two
-from keras_transformer.serving.compiled_model import SMALLEST_LENGTH, CompiledModel
+from keras_transformer.serving.compiled_model import CompiledModel
 from keras_transformer.serving.export import export
 from keras_transformer.serving.quantization import quantized_copy
-from keras_transformer.serving.translation_graph import TranslationGraph
+from keras_transformer.serving.translation_graph import LARGEST_PENALTY, TranslationGraph
 from keras_transformer.serving.translator_arguments import (
     check_texts,
     check_tokenizer,
+    checked_lengths,
     warn_of_truncation,
 )
 from keras_transformer.text.strings import string_tensor
@@ -29,13 +31,14 @@ class Translator:
     in a function compiled by XLA, and detokenised. Each shape is compiled once, when first met.
 
     Args:
-        model: a `Transformer`, or any model with `generate`, `pad_id`, `bos_id` and `eos_id`.
+        model: a `Transformer`, a `RecurrentSeq2Seq`, or a model with their methods.
         source_tokenizer: a tokenizer of `keras_transformer.text`.
         target_tokenizer: of the target; `source_tokenizer` when None.
         search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
         max_length: largest number of output tokens; when None, 50 more than the source has.
-        max_source_length: the longest source read at once, in tokens with `eos_id`. A longer one
-            is divided at ends of sentences, or else of words, and its parts are translated.
+        max_source_length: the longest source read at once, in tokens with `eos_id`; when None,
+            256, or what the model's positions allow. A longer one is divided at ends of
+            sentences, or else of words, and its parts are translated.
         max_segments: the most parts of a text; 1 divides none. A text that needs more is refused:
             its translation is empty, with a warning here and `truncated` true in the SavedModel's
             answer.
@@ -76,7 +79,7 @@ class Translator:
         target_tokenizer=None,
         search=None,
         max_length=None,
-        max_source_length=256,
+        max_source_length=None,
         max_batch_tokens=2048,
         jit_compile=True,
         quantize=None,
@@ -84,13 +87,7 @@ class Translator:
         separator=" ",
     ):
         target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
-        if max_length is not None:
-            arguments.positive_integer("max_length", max_length)
-        if arguments.positive_integer("max_source_length", max_source_length) < SMALLEST_LENGTH:
-            raise ValueError(
-                f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
-                f"Received: max_source_length={max_source_length}"
-            )
+        max_length, max_source_length = checked_lengths(model, max_length, max_source_length)
         arguments.positive_integer("max_batch_tokens", max_batch_tokens)
         arguments.positive_integer("max_segments", max_segments)
         if not isinstance(separator, str):
@@ -148,7 +145,8 @@ class Translator:
         Args:
             texts: list of str.
             length_penalty: number from 0 to 10; the beam search's own when None.
-            max_length: the largest number of output tokens, within the translator's own.
+            max_length: the largest number of output tokens, within the translator's own; of a
+                text that is divided, of each part.
             num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
                 gives when None.
             prefixes: list of str, what each translation must begin with.
@@ -161,6 +159,11 @@ class Translator:
         """
         if length_penalty is not None:
             arguments.non_negative_number("length_penalty", length_penalty)
+            if length_penalty > LARGEST_PENALTY:
+                raise ValueError(
+                    f"`length_penalty` must be at most {LARGEST_PENALTY:g}. "
+                    f"Received: length_penalty={length_penalty}"
+                )
         for name, value in (("max_length", max_length), ("num_hypotheses", num_hypotheses)):
             if value is not None:
                 arguments.positive_integer(name, value)
@@ -255,6 +258,10 @@ class Translator:
 
 
 def hypotheses(row):
-    """The (translation, score) of each hypothesis that there is."""
-    pairs = zip(row["translations"], row["scores"], strict=True)
-    return [(text.decode("utf-8"), float(score)) for text, score in pairs]
+    """The (translation, score) of the first hypothesis, and of each other that there is."""
+    pairs = enumerate(zip(row["translations"], row["scores"], strict=True))
+    return [
+        (text.decode("utf-8"), float(score))
+        for rank, (text, score) in pairs
+        if not rank or score > IMPOSSIBLE / 2
+    ]

@@ -2,6 +2,11 @@
 
 import warnings
 
+from keras_transformer import arguments
+from keras_transformer.serving.compiled_model import SMALLEST_LENGTH
+
+LONGEST = 256  # of a source, when nothing else is said
+
 
 def check_texts(name, texts):
     """Raises `ValueError` unless `texts` is a list or tuple of strings."""
@@ -34,3 +39,31 @@ def warn_of_truncation(num_truncated):
             "`max_source_length` and `max_segments`.",
             stacklevel=4,
         )
+
+
+def checked_lengths(model, max_length, max_source_length):
+    """Both lengths, or `ValueError` when the model's positions end before them."""
+    source, target = (
+        getattr(getattr(model, f"{side}_positions", None), "max_length", None)
+        for side in ("source", "target")
+    )
+    if max_length is not None:
+        arguments.positive_integer("max_length", max_length)
+        if target is not None and max_length > target:
+            raise ValueError(
+                f"`max_length` must be at most {target}, the model's last position. "
+                f"Received: max_length={max_length}"
+            )
+    if max_source_length is None:
+        return max_length, LONGEST if source is None else min(LONGEST, source)
+    if arguments.positive_integer("max_source_length", max_source_length) < SMALLEST_LENGTH:
+        raise ValueError(
+            f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
+            f"Received: max_source_length={max_source_length}"
+        )
+    if source is not None and max_source_length > source:
+        raise ValueError(
+            f"`max_source_length` must be at most {source}, the model's last position. "
+            f"Received: max_source_length={max_source_length}"
+        )
+    return max_length, max_source_length

@@ -78,13 +78,14 @@ class SymbolTokenizer(Tokenizer):
     def tokenize_with_offsets_graph(self, strings):
         """A symbol is a run of bytes that are not white space."""
         texts = tf.strings.bytes_split(strings)
-        in_symbol = texts.with_flat_values(~tf.strings.regex_full_match(texts.flat_values, r"\s"))
-        inside = tf.pad(in_symbol.to_tensor(False), [[0, 0], [1, 1]])
-        edges = inside[:, 1:] != inside[:, :-1]  # a symbol starts or ends before this byte
-        starts, ends = (edges & side for side in (inside[:, 1:], inside[:, :-1]))
-        places = tf.broadcast_to(tf.range(tf.shape(edges)[1]), tf.shape(edges))
-        found = (tf.ragged.boolean_mask(places, side) for side in (starts, ends))
-        return self.tokenize_graph(strings), *found
+        inside = ~tf.strings.regex_full_match(texts.flat_values, r"\s")
+        places = tf.ragged.range(texts.row_lengths())
+        # Whether the byte on either side is in the same string and in a symbol.
+        follows = tf.pad(inside, [[1, 0]])[:-1] & (places.flat_values > 0)
+        goes_on = tf.pad(inside & (places.flat_values > 0), [[0, 1]])[1:]
+        starts = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~follows))
+        ends = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~goes_on))
+        return self.tokenize_graph(strings), starts, ends + 1
 
     def surfaces(self):
         """The symbols, each a word."""

@@ -62,6 +62,7 @@ def test_numbers_have_the_type_of_their_input():
         ({"instances": [{"texts": "a"}]}, "must have the inputs text"),
         ({"instances": [3]}, "text must hold strings"),
         ({"instances": [{"b64": "!"}]}, "not base 64"),
+        ({"instances": [{"b64": "é"}]}, "not base 64"),
         ({"inputs": {"text": "a"}}, "text must be a list"),
         ({"inputs": {"other": ["a"]}}, "the inputs must be text"),
         ({"inputs": 5}, "text must be a list"),
@@ -102,7 +103,9 @@ def test_what_is_no_json_is_refused():
 
 
 def test_a_lone_surrogate_is_replaced():
-    assert inputs_of(rb'{"instances": ["\ud800a"]}', SIGNATURES)[1]["text"].tolist() == [b"?a"]
+    assert inputs_of(rb'{"instances": ["\ud800a"]}', SIGNATURES)[1]["text"].tolist() == [
+        b"\xef\xbf\xbda"
+    ]
 
 
 def test_answers_come_as_they_were_asked_for():
@@ -115,3 +118,6 @@ def test_answers_come_as_they_were_asked_for():
     assert answer_of(outputs, False) == {"outputs": {key: [row[key]] for key in row}}
     assert answer_of({"only": np.array([1, 2])}, True) == {"predictions": [1, 2]}
     assert answer_of({"only": np.array([1, 2])}, False) == {"outputs": [1, 2]}
+    with pytest.raises(Refused, match="no number") as refusal:
+        answer_of({"score": np.array([1.0, np.nan])}, True)
+    assert refusal.value.status == 500

@@ -120,6 +120,7 @@ def test_bad_requests_are_refused_and_good_ones_go_on(server):
     assert server.post({"instances": ["a"], "signature_name": "none"})[0] == 400
     status, answer = server.post({"instances": ["a" * 6000]})
     assert (status, answer) == (413, {"error": "a request must have at most 5000 bytes"})
+    assert server.post({"instances": ["a"] * 257})[0] == 413
     assert server.post({"instances": ["abc"]}, "/v1/models/other:predict")[0] == 404
     assert server.post({"instances": ["abc"]})[1]["predictions"][0]["translation"] == "CBA"
 

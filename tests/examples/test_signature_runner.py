@@ -25,6 +25,8 @@ class Recorder:
     def __call__(self, number):
         self.batches.append(number.numpy().tolist())
         assert self.go_on.wait(20)
+        if -2 in self.batches[-1]:
+            raise ValueError("broken")
         if -1 in self.batches[-1]:
             raise tf.errors.InvalidArgumentError(
                 None, None, "Graph error:\n\nbelow 0\n\t [[{{node x}}]]"
@@ -141,6 +143,34 @@ def test_what_the_graph_refuses_does_not_spoil_what_came_with_it():
         return first["twice"].tolist(), last["twice"].tolist()
 
     assert run(bad) == ([2], [4])
+
+
+def test_a_signature_that_breaks_does_not_end_the_service():
+    async def broken(runner, recorder):
+        with pytest.raises(Refused, match="^broken$") as refusal:
+            await ask(runner, -2)
+        assert refusal.value.status == 500
+        return (await ask(runner, 3))["twice"].tolist()
+
+    assert run(broken) == [6]
+
+
+def test_requests_that_gave_up_leave_their_place_in_the_queue():
+    async def crowd(runner, recorder):
+        recorder.go_on.clear()
+        first = asyncio.create_task(ask(runner, 0))
+        while not recorder.batches:
+            await asyncio.sleep(0.01)
+        for number in (1, 2):
+            with pytest.raises(Refused, match="no answer"):
+                await ask(runner, number, timeout=0.05)
+        later = asyncio.create_task(ask(runner, 3))
+        await asyncio.sleep(0.05)
+        recorder.go_on.set()
+        await first
+        return (await later)["twice"].tolist(), recorder.batches
+
+    assert run(crowd, queue=1) == ([6], [[0], [3]])
 
 
 def test_at_the_end_what_was_begun_is_finished():

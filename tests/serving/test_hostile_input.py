@@ -131,6 +131,48 @@ def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, tmp_path):
         ]
 
 
+def test_every_signature_survives_hostile_texts_and_options(tokenizer, tmp_path):
+    signatures = exported(tokenizer, tmp_path / "1")
+    generator = random.Random(13)
+    texts = [hostile(generator) for _ in range(300)]
+    others = [hostile(generator) for _ in range(300)]
+    numbers = [0.0, -1.0, 3.0, 1e30, np.inf, -np.inf, np.nan]
+    integers = [0, 1, -1, 3, 2**31 - 1, -(2**31)]
+    requests = {
+        "n_best": {"text": texts},
+        "encode": {"text": texts},
+        "score": {"source": texts, "target": others},
+        "translate": {
+            "text": texts,
+            "prefix": others,
+            "length_penalty": np.array(generator.choices(numbers, k=300), "float32"),
+            "max_length": np.array(generator.choices(integers, k=300), "int32"),
+            "num_hypotheses": np.array(generator.choices(integers, k=300), "int32"),
+        },
+    }
+    for name, inputs in requests.items():
+        outputs = signatures[name](**{key: tf.constant(value) for key, value in inputs.items()})
+        for output in outputs.values():
+            assert len(output) == 300
+            assert output.dtype == tf.string or np.all(np.isfinite(output))
+    outputs = signatures["align"](text=tf.constant(texts))
+    outputs = {key: value.numpy() for key, value in outputs.items()}
+    for row, text in enumerate(texts):
+        source = text.decode("utf-8", "replace").encode()
+        written = outputs["translation"][row]
+        count = np.sum(outputs["target_start"][row] >= 0)
+        for side, whole in (("source", source), ("target", written)):
+            starts, ends = (outputs[f"{side}_{edge}"][row] for edge in ("start", "end"))
+            assert (starts[count:] == -1).all()
+            assert (ends[count:] == -1).all()
+            assert (starts[:count] >= 0).all()
+            assert (starts[:count] <= ends[:count]).all()
+            assert (ends[:count] <= len(whole)).all()
+        pieces = zip(outputs["target_start"][row], outputs["target_end"][row], strict=True)
+        joined = b"".join(written[start:end] for start, end in pieces if start >= 0)
+        assert b"".join(joined.split()) == b"".join(written.split())
+
+
 def test_no_text_becomes_a_special_token(tokenizer):
     generator = random.Random(12)
     texts = [hostile(generator) for _ in range(500)] + [text.encode() for text in SPECIAL]

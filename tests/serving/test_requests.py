@@ -7,6 +7,8 @@ from trained import translator, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
+from keras_transformer.serving.segments import Segments
+from keras_transformer.serving.translation_graph import TranslationGraph
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 
 
@@ -89,6 +91,46 @@ def test_a_prefix_is_only_that_of_the_first_part():
     assert second == b"CB"
 
 
+def test_a_prefix_longer_than_the_translation_may_be_is_refused():
+    answer = request(["abc"] * 3, longest=[2, 3, 0], prefixes=["ABC", "ABC", "A" * 13])
+    assert answer["truncated"].tolist() == [True, False, True]
+    assert answer["translations"][1, 0] == b"ABC"
+    assert answer["translations"][::2].tolist() == [[b"", b"", b""]] * 2
+
+
+def test_a_text_has_no_hypothesis_that_one_of_its_parts_has_not():
+    # Forced to its whole length, the first part has one hypothesis alone.
+    long = "a" * 31 + "bc"
+    answer = request([long, "bc"], longest=3, prefixes=["ABC", ""])
+    assert answer["translations"][0, 0].startswith(b"ABC ")
+    assert answer["translations"][0, 1:].tolist() == [b"", b""]
+    assert answer["scores"][0, 1:].tolist() == [-1e9, -1e9]
+    assert (answer["scores"][1] > -1e8).all()
+    assert len(translator().translate([long], max_length=3, prefixes=["ABC"])[0]) == 1
+
+
+@pytest.mark.parametrize("separator", [" ", "", "·—·"])
+def test_parts_without_a_translation_are_joined_by_nothing(separator):
+    parts = [["", "x", "", "éy", ""], ["", ""], ["a"], ["b", "", "c"]]
+    segments = Segments(
+        None,
+        tf.repeat(tf.range(4), [5, 2, 1, 3]),
+        tf.constant([number == 0 for row in parts for number in range(len(row))]),
+        tf.zeros([4], tf.bool),
+    )
+    tokenizer = translator().graph.source_tokenizer
+    graph = TranslationGraph(translator().compiled, tokenizer, tokenizer, 4, separator)
+    flat = tf.constant([part for row in parts for part in row])
+    joined = [text.decode() for text in graph._join(segments, flat).numpy()]
+    assert joined == [separator.join(part for part in row if part) for row in parts]
+    starts = iter(graph._bytes_before(segments, flat).numpy())
+    for text, row in zip(joined, parts, strict=True):
+        for part, start in zip(row, starts, strict=False):
+            assert text.encode()[start:].startswith(part.encode())
+    both = graph._join(segments, tf.stack([flat, flat], axis=1)).numpy()
+    assert [row[0].decode() for row in both] == [row[1].decode() for row in both] == joined
+
+
 def test_a_prefix_longer_than_the_model_reads_is_refused():
     answer = request(["abc", "abc"], prefixes=["A" * 32, ""])
     assert answer["truncated"].tolist() == [True, False]
@@ -105,6 +147,7 @@ def test_options_are_as_many_as_texts():
     ("option", "value"),
     [
         ("length_penalty", -1),
+        ("length_penalty", 10.5),
         ("max_length", 0),
         ("num_hypotheses", 4),
         ("num_hypotheses", 1.5),

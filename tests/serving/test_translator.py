@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from trained import answer, translator, words
 
-from keras_transformer import Transformer
+from keras_transformer import LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 
@@ -161,6 +161,18 @@ def test_the_vocabulary_must_fit_the_model():
 def test_a_bad_size_raises_and_names_it(argument, value):
     with pytest.raises(ValueError, match=f"{argument}={value}"):
         Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})
+
+
+def test_positions_that_end_limit_what_is_read_and_written():
+    tokenizer = CharacterTokenizer.train(["abcdefg"])
+    model = small_model(position=LearnedPositionalEncoding(40))
+    own = Translator(model, tokenizer, max_batch_tokens=80)
+    assert max(length for _, length in own.shapes) == 40
+    texts = ["abc", "a" * 35, "b" * 60]
+    assert own(texts) == [own([text])[0] for text in texts]
+    for argument in ("max_length", "max_source_length"):
+        with pytest.raises(ValueError, match=f"`{argument}` must be at most 40, the model's last"):
+            Translator(model, tokenizer, **{argument: 41})
 
 
 @pytest.mark.parametrize("jit_compile", [True, False])

@@ -1,0 +1,114 @@
+"""Attention of a recurrent decoder's states to all states of the encoder, by any similarity."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.layers.scaled_dot_product import MASKED_SCORE
+from keras_transformer.masking import boolean_mask
+
+SIMILARITIES = ("dot", "scaled_dot", "cosine", "general", "additive")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SimilarityAttention(keras.layers.Layer):
+    """Weights the states of a memory by their similarity to a query, and sums them.
+
+    `context = sum_j softmax_j(similarity(q, m_j)) m_j`, where the similarity is
+
+    | name | formula |
+    |---|---|
+    | `"dot"` | `q . m` |
+    | `"scaled_dot"` | `q . m / sqrt(d)` |
+    | `"cosine"` | `s (q . m) / (|q| |m|)`, s learned, from sqrt(d) on |
+    | `"general"` | `q W m` |
+    | `"additive"` | `v . tanh(W q + U m)` |
+
+    The first three need queries as wide as the memory. A cosine alone is at most 1, too little for
+    a softmax to choose by, hence the s.
+
+    Args:
+        similarity: one of these names.
+
+    Shapes:
+        query (batch, query, d_query), memory (batch, source, d_memory), memory_mask boolean
+        (batch, source). Returns the context (batch, query, d_memory) and the weights
+        (batch, query, source), float32.
+
+    Raises:
+        ValueError: for another name, unequal widths, or a mask that is not boolean.
+
+    Masking: a masked position has the weight 0; without any other the context is 0.
+
+    Reference: Bahdanau et al. 2015 (additive); Luong et al. 2015 (dot, general); Graves et al.
+    2014 (cosine, with a strength); Vaswani et al. 2017, section 3.2.1 (scaled).
+
+    Example:
+
+    >>> import numpy as np
+    >>> query, memory = np.ones((1, 2, 4)), np.ones((1, 3, 4))
+    >>> context, weights = SimilarityAttention("dot")(query, memory)
+    >>> np.array(weights).round(2).tolist()
+    [[[0.33, 0.33, 0.33], [0.33, 0.33, 0.33]]]
+    """
+
+    def __init__(self, similarity="additive", **kwargs):
+        super().__init__(**kwargs)
+        self.similarity = arguments.one_of("similarity", similarity, SIMILARITIES)
+        self.supports_masking = True
+
+    def build(self, query_shape, memory_shape):
+        """Makes the weights of the similarity."""
+        query_width, width = query_shape[-1], memory_shape[-1]
+        if self.similarity in ("dot", "scaled_dot", "cosine") and query_width != width:
+            raise ValueError(
+                f'a similarity "{self.similarity}" needs queries as wide as the memory. '
+                f"Received: widths {query_width} and {width}"
+            )
+        if self.similarity == "cosine":
+            strength = keras.initializers.Constant(width**0.5)
+            self.strength = self.add_weight(shape=(), initializer=strength, name="strength")
+        if self.similarity == "general":
+            self.query_kernel = self.add_weight(shape=(query_width, width), name="query_kernel")
+        if self.similarity == "additive":
+            self.query_kernel = self.add_weight(shape=(query_width, width), name="query_kernel")
+            self.memory_kernel = self.add_weight(shape=(width, width), name="memory_kernel")
+            self.vector = self.add_weight(shape=(width, 1), name="vector")
+        self.built = True
+
+    def call(self, query, memory, memory_mask=None):
+        """Returns the context and the weights."""
+        scores = ops.cast(self._scores(query, memory), "float32")
+        mask = None
+        if memory_mask is not None:
+            mask = ops.expand_dims(boolean_mask("memory_mask", memory_mask), 1)
+            scores = ops.where(mask, scores, MASKED_SCORE)
+        weights = ops.softmax(scores, axis=-1)
+        if mask is not None:
+            weights = ops.where(mask, weights, 0.0)
+            memory = ops.where(ops.expand_dims(memory_mask, -1), memory, 0)
+        context = ops.einsum("bqs,bsd->bqd", ops.cast(weights, memory.dtype), memory)
+        return context, weights
+
+    def _scores(self, query, memory):
+        """Similarities (batch, query, source)."""
+        if self.similarity == "additive":
+            query = ops.expand_dims(ops.matmul(query, self.query_kernel), 2)
+            memory = ops.expand_dims(ops.matmul(memory, self.memory_kernel), 1)
+            return ops.squeeze(ops.matmul(ops.tanh(query + memory), self.vector), -1)
+        if self.similarity == "general":
+            query = ops.matmul(query, self.query_kernel)
+        if self.similarity == "cosine":
+            query, memory = (ops.normalize(part, axis=-1) for part in (query, memory))
+            query = query * self.strength
+        if self.similarity == "scaled_dot":
+            query = query * memory.shape[-1] ** -0.5
+        return ops.einsum("bqd,bsd->bqs", query, memory)
+
+    def compute_mask(self, query, memory, previous_mask=None):
+        """The outputs carry no mask."""
+        return None
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "similarity": self.similarity}

@@ -1,0 +1,276 @@
+"""The recurrent encoder-decoder with attention, which the Transformer came after."""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
+from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.models.decoding_step import search_targets
+from keras_transformer.models.recurrent_step import RecurrentStep
+from keras_transformer.models.scoring import score_targets
+from keras_transformer.models.transformer_arguments import (
+    check_special_ids,
+    check_vocabularies,
+)
+
+CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
+NUM_STATES = {"lstm": 2, "gru": 1}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RecurrentSeq2Seq(keras.Model):
+    """Maps source ids and the target ids so far to logits of the next target token.
+
+    `m = BiRNN(embed(source))`, `s_t = RNN(embed(target_t), s_(t-1))`,
+    `c_t = attention(s_t, m)`, `logits_t = tanh(W [s_t; c_t]) @ transpose(E_target)`
+
+    The decoder begins with a projection of the encoder's last states. Without attention that is
+    all it knows of the source: the bottleneck that attention was invented for.
+
+    It is called, trained, searched, scored and exported as a `Transformer`.
+
+    Args:
+        vocab_size: size of a joint vocabulary; or give the next two.
+        source_vocab_size, target_vocab_size: sizes of separate vocabularies.
+        num_layers: layers of the encoder, and of the decoder.
+        d_model: width of embeddings and states, even: half of it for each direction.
+        cell: "lstm" or "gru".
+        attention: a similarity of `SimilarityAttention`, or None for no attention.
+        dropout: rate of the dropout on embeddings, between layers and before the logits.
+        scheduled_sampling: share of the target's tokens that the decoder is given as it would
+            have written them, in training; 0 is teacher forcing.
+        pad_id, bos_id, eos_id: the special ids of the tokenizers.
+
+    Shapes:
+        inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
+        the target starts with `bos_id`. Output: logits (batch, target, vocab).
+
+    Returns:
+        float32 logits, whatever the dtype policy.
+
+    Raises:
+        ValueError: for a bad argument or ids that are not integers.
+
+    Masking: padding is found from `pad_id` and never reaches a state; a position's logits depend
+    on the real source tokens and on the target tokens up to it alone.
+
+    Reference: Sutskever et al. 2014 (without attention); Bahdanau et al. 2015; Luong et al. 2015
+    (attention after the recurrent layer); Bengio et al. 2015 and Mihaylova and Martins 2019
+    (scheduled sampling, in two passes).
+
+    Example:
+
+    >>> import numpy as np
+    >>> model = RecurrentSeq2Seq(vocab_size=50, d_model=16)
+    >>> source_ids, target_ids = np.array([[7, 8, 3]]), np.array([[2, 9]])
+    >>> tuple(model((source_ids, target_ids)).shape)
+    (1, 2, 50)
+    >>> tuple(model.generate(source_ids, max_length=5).ids.shape)  # (batch, hypotheses, length)
+    (1, 4, 5)
+    """
+
+    step_class = RecurrentStep
+
+    def __init__(
+        self,
+        vocab_size=None,
+        source_vocab_size=None,
+        target_vocab_size=None,
+        num_layers=1,
+        d_model=256,
+        cell="lstm",
+        attention="additive",
+        dropout=0.1,
+        scheduled_sampling=0.0,
+        pad_id=0,
+        bos_id=2,
+        eos_id=3,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_vocabularies(vocab_size, source_vocab_size, target_vocab_size)
+        self.vocab_size = vocab_size
+        self.source_vocab_size = source_vocab_size
+        self.target_vocab_size = target_vocab_size
+        self.num_layers = arguments.positive_integer("num_layers", num_layers)
+        self.d_model = arguments.positive_integer("d_model", d_model)
+        if self.d_model % 2:
+            raise ValueError(
+                f"`d_model` must be even, half for each direction. Received: d_model={d_model}"
+            )
+        self.cell = arguments.one_of("cell", cell, tuple(CELLS))
+        self.attention = arguments.one_of("attention", attention, (None, *SIMILARITIES))
+        self.dropout = arguments.rate("dropout", dropout)
+        self.scheduled_sampling = arguments.rate("scheduled_sampling", scheduled_sampling)
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
+        self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
+        check_special_ids(self)
+        self._create_layers()
+
+    def _create_layers(self):
+        options = {"dtype": self.dtype_policy}
+        width = (self.d_model, self.pad_id)
+        name = "embedding" if self.vocab_size else "target_embedding"
+        self.target_embedding = TokenEmbedding(
+            self.vocab_size or self.target_vocab_size, *width, name=name, **options
+        )
+        self.source_embedding = self.target_embedding
+        if not self.vocab_size:
+            self.source_embedding = TokenEmbedding(
+                self.source_vocab_size, *width, name="source_embedding", **options
+            )
+        recurrent, numbers = CELLS[self.cell], range(self.num_layers)
+        self.encoder_layers = [
+            keras.layers.Bidirectional(
+                recurrent(self.d_model // 2, return_sequences=True, **options),
+                name=f"encoder_{number}",
+                **options,
+            )
+            for number in numbers
+        ]
+        self.decoder_layers = [
+            recurrent(self.d_model, return_sequences=True, name=f"decoder_{number}", **options)
+            for number in numbers
+        ]
+        # Layers of their own, so that each place draws its dropout from a stream of its own.
+        self.encoder_dropouts, self.decoder_dropouts = (
+            [Dropout(self.dropout, name=f"{side}_dropout_{n}", **options) for n in numbers]
+            for side in ("encoder", "decoder")
+        )
+        self.output_dropout = Dropout(self.dropout, name="output_dropout", **options)
+        states = self.num_layers * NUM_STATES[self.cell] * self.d_model
+        self.bridge = keras.layers.Dense(states, "tanh", name="bridge", **options)
+        self.similarity_attention = self.combination = None
+        if self.attention:
+            self.similarity_attention = SimilarityAttention(
+                self.attention, name="attention", **options
+            )
+            self.combination = keras.layers.Dense(
+                self.d_model, "tanh", name="combination", **options
+            )
+        if self.scheduled_sampling:
+            self.sampling_seed = keras.random.SeedGenerator()
+
+    def build(self, input_shape=None):
+        """Builds every layer; their shapes follow from the constructor's arguments."""
+        if self.built:
+            return
+        hidden_shape = (None, None, self.d_model)
+        for embedding in (self.source_embedding, self.target_embedding):
+            if not embedding.built:
+                embedding.build((None, None))
+        for layer in (*self.encoder_layers, *self.decoder_layers):
+            layer.build(hidden_shape)
+        self.bridge.build((None, self.d_model))
+        if self.attention:
+            self.similarity_attention.build(hidden_shape, hidden_shape)
+            self.combination.build((None, None, 2 * self.d_model))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        """Returns logits for the pair (source_ids, target_ids)."""
+        source_ids, target_ids = inputs
+        memory = self.encode(source_ids, training=training)
+        if training and self.scheduled_sampling:
+            target_ids = self._sampled_ids(target_ids, memory, source_ids)
+        return self.decode(target_ids, memory, source_ids, training=training)
+
+    def encode(self, source_ids, training=None):
+        """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
+        self.build()
+        source_ids = integer_ids("source_ids", source_ids)
+        mask = padding_mask(source_ids, self.pad_id)
+        hidden = self.source_embedding(source_ids)
+        for layer, dropout in zip(self.encoder_layers, self.encoder_dropouts, strict=True):
+            hidden = layer(dropout(hidden, training=training), mask=mask, training=training)
+        return ops.where(ops.expand_dims(mask, -1), hidden, 0)
+
+    def decode(self, target_ids, memory, source_ids, training=None):
+        """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
+        hidden, _ = self._run_decoder(target_ids, memory, source_ids, training)
+        return self.target_embedding.logits(hidden)
+
+    def attention_weights(self, source_ids, target_ids):
+        """Returns the weights over the source, (batch, 1, target, source), in a list of one layer.
+
+        Without attention they are equal over the real tokens.
+        """
+        memory = self.encode(source_ids, training=False)
+        _, weights = self._run_decoder(target_ids, memory, source_ids, False)
+        return [ops.expand_dims(weights, 1)]
+
+    def _run_decoder(self, target_ids, memory, source_ids, training):
+        self.build()
+        mask = padding_mask(source_ids, self.pad_id)
+        hidden = self.target_embedding(integer_ids("target_ids", target_ids))
+        states = self.first_states(memory, mask)
+        for layer, dropout, first in zip(
+            self.decoder_layers, self.decoder_dropouts, states, strict=True
+        ):
+            hidden = dropout(hidden, training=training)
+            # Padding ends a target, so no mask is needed: no state is read behind it.
+            hidden = layer(hidden, initial_state=first, training=training)
+        hidden, weights = self.attend(hidden, memory, mask)
+        return self.output_dropout(hidden, training=training), weights
+
+    def first_states(self, memory, mask):
+        """The decoder's states before the first token, a list of lists of (batch, d_model)."""
+        half, source = self.d_model // 2, ops.shape(mask)[1]
+        places = ops.arange(source, dtype="int32")
+        # -> where each direction has read the last of the source, (batch, 1, 1)
+        ends = (
+            ops.max(ops.where(mask, places, 0), axis=1),
+            ops.min(ops.where(mask, places, source - 1), axis=1),
+        )
+        ends = [ops.reshape(end, (-1, 1, 1)) for end in ends]
+        read = [
+            ops.take_along_axis(part, ops.broadcast_to(end, (ops.shape(part)[0], 1, half)), axis=1)
+            for part, end in zip((memory[..., :half], memory[..., half:]), ends, strict=True)
+        ]
+        states = self.bridge(ops.concatenate(read, axis=-1)[:, 0])
+        parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
+        each = NUM_STATES[self.cell]
+        return [parts[start : start + each] for start in range(0, len(parts), each)]
+
+    def attend(self, states, memory, mask):
+        """What the logits are made of, (batch, target, d_model), and the weights of the source."""
+        if not self.attention:
+            weights = ops.cast(mask, "float32")
+            weights = weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
+            shape = (*ops.shape(states)[:2], ops.shape(mask)[1])
+            return states, ops.broadcast_to(ops.expand_dims(weights, 1), shape)
+        context, weights = self.similarity_attention(states, memory, memory_mask=mask)
+        return self.combination(ops.concatenate([states, context], axis=-1)), weights
+
+    def _sampled_ids(self, target_ids, memory, source_ids):
+        """The target with some tokens in the place of what the model would have written there."""
+        target_ids = integer_ids("target_ids", target_ids)
+        logits = self.decode(target_ids, memory, source_ids, training=True)
+        is_padding = ops.arange(logits.shape[-1]) == self.pad_id
+        logits = ops.where(is_padding, IMPOSSIBLE, logits[:, :-1])
+        written = ops.cast(ops.argmax(logits, axis=-1), target_ids.dtype)
+        draws = keras.random.uniform(ops.shape(written), seed=self.sampling_seed)
+        given = target_ids[:, 1:]
+        taken = ops.logical_and(draws < self.scheduled_sampling, given != self.pad_id)
+        rest = ops.where(taken, ops.stop_gradient(written), given)
+        return ops.concatenate([target_ids[:, :1], rest], axis=1)
+
+    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
+        """Searches for the best outputs, one step a token; see `Transformer.generate`."""
+        return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
+
+    def score(self, source_ids, target_ids, label_mask=None):
+        """Log-probabilities of given outputs; see `Transformer.score`."""
+        return score_targets(self, source_ids, target_ids, label_mask)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        names = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_layers", "d_model")
+        names += ("cell", "attention", "dropout", "scheduled_sampling")
+        names += ("pad_id", "bos_id", "eos_id")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

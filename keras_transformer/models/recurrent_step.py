@@ -1,0 +1,43 @@
+"""One step of a search with the recurrent model."""
+
+import keras
+from keras import ops
+
+from keras_transformer.masking import padding_mask
+
+
+class RecurrentStep:
+    """The step function of a search over one batch: `step(tokens, index, states)`.
+
+    It takes the tokens (rows,) and the decoder's states, each (rows, d_model), and gives float32
+    logits (rows, vocab) of the next ones, the new states, and how the step attends to the source,
+    (rows, source). The rows of a sentence are adjacent and read one memory.
+    """
+
+    def __init__(self, model, source_ids, memory, max_length):
+        self.model = model
+        self.memory = memory
+        self.mask = padding_mask(source_ids, model.pad_id)
+
+    def first_state(self, beam_size):
+        """The decoder's states before the first token; the search repeats them for its beams."""
+        return self.model.first_states(self.memory, self.mask)
+
+    def __call__(self, tokens, index, states):
+        """Decodes one position."""
+        model = self.model
+        # Without the mask that the embedding gives its output: a cell has no use for one.
+        hidden, after = ops.stop_gradient(model.target_embedding(tokens)), []
+        for layer, before in zip(model.decoder_layers, states, strict=True):
+            hidden, new = layer.cell(hidden, before, training=False)
+            after.append(list(new))
+        batch, source = ops.shape(self.mask)
+        queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beams, d_model)
+        hidden, weights = model.attend(queries, self.memory, self.mask)
+        rows = ops.shape(tokens)[0]
+        logits = model.target_embedding.logits(hidden)
+        logits = ops.reshape(logits, (rows, logits.shape[-1]))
+        # Nobody differentiates a search: an eager backend need not keep every step for it.
+        return keras.tree.map_structure(
+            ops.stop_gradient, (logits, after, ops.reshape(weights, (rows, source)))
+        )

@@ -1,0 +1,79 @@
+"""SimilarityAttention: each similarity by its formula, and what masks promise."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import SimilarityAttention
+from keras_transformer.layers.similarity_attention import SIMILARITIES
+from tests.backends import array, normal
+from tests.numpy_reference import softmax
+
+QUERY, MEMORY = normal(1, 2, 3, 4), normal(2, 2, 5, 4)
+MASK = np.array([[True] * 5, [True, False, True, False, False]])
+
+
+def made(similarity):
+    keras.utils.set_random_seed(3)
+    layer = SimilarityAttention(similarity)
+    layer.build(QUERY.shape, MEMORY.shape)
+    for weight in layer.weights:
+        weight.assign(normal(4, *weight.shape) if len(weight.shape) else 1.7)
+    return layer
+
+
+def by_formula(layer, query, state):
+    weights = {weight.name: array(weight) for weight in layer.weights}
+    if layer.similarity == "dot":
+        return query @ state
+    if layer.similarity == "scaled_dot":
+        return query @ state / 2.0  # sqrt(4)
+    if layer.similarity == "cosine":
+        return 1.7 * (query @ state) / np.linalg.norm(query) / np.linalg.norm(state)
+    if layer.similarity == "general":
+        return query @ weights["query_kernel"] @ state
+    hidden = np.tanh(query @ weights["query_kernel"] + state @ weights["memory_kernel"])
+    return hidden @ weights["vector"][:, 0]
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_weights_and_context_are_those_of_the_formula(similarity):
+    layer = made(similarity)
+    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=MASK))
+    for row in range(2):
+        states = MEMORY[row][MASK[row]]
+        for place in range(3):
+            scores = [by_formula(layer, QUERY[row, place], state) for state in states]
+            expected = softmax(np.array(scores))
+            np.testing.assert_allclose(weights[row, place][MASK[row]], expected, atol=1e-5)
+            np.testing.assert_allclose(context[row, place], expected @ states, atol=1e-5)
+    assert (weights[1][:, ~MASK[1]] == 0).all()
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_what_is_masked_reaches_nothing(similarity):
+    layer, spoilt = made(similarity), MEMORY.copy()
+    spoilt[1, [1, 3, 4]] = np.nan
+    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=MASK))
+    again, same = map(array, layer(QUERY, spoilt, memory_mask=MASK))
+    np.testing.assert_array_equal(context, again)
+    np.testing.assert_array_equal(weights, same)
+    none = np.zeros_like(MASK)
+    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=none))
+    assert (context == 0).all()
+    assert (weights == 0).all()
+
+
+def test_widths_must_agree_where_the_formula_needs_it():
+    with pytest.raises(ValueError, match="queries as wide as the memory. Received: widths 3 and 4"):
+        SimilarityAttention("dot")(ops.ones((1, 2, 3)), ops.ones((1, 5, 4)))
+    context, _ = SimilarityAttention("additive")(ops.ones((1, 2, 3)), ops.ones((1, 5, 4)))
+    assert tuple(context.shape) == (1, 2, 4)
+
+
+def test_a_float_mask_and_an_unknown_name_are_refused():
+    with pytest.raises(ValueError, match="`memory_mask` must be boolean"):
+        made("dot")(QUERY, MEMORY, memory_mask=MASK.astype("float32"))
+    with pytest.raises(ValueError, match="`similarity` must be one of"):
+        SimilarityAttention("euclid")

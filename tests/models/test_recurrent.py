@@ -1,0 +1,182 @@
+"""RecurrentSeq2Seq keeps the contracts of the Transformer, whatever its cell and attention."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    MaskedCrossentropy,
+    RecurrentSeq2Seq,
+    Sampling,
+)
+from keras_transformer.layers.similarity_attention import SIMILARITIES
+from tests.backends import BACKEND, array, arrays
+
+SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
+TARGET = np.array([[2, 5, 6, 9], [2, 7, 0, 0], [2, 9, 9, 8]])
+KINDS = [
+    {"cell": cell, "attention": attention}
+    for cell in ("lstm", "gru")
+    for attention in (None, *SIMILARITIES)
+    # Each kind compiles every operation anew on JAX; the formulas are tested there on their own.
+    if BACKEND != "jax" or (cell, attention) in (("lstm", "additive"), ("gru", None))
+]
+kinds = pytest.mark.parametrize(
+    "kind", KINDS, ids=lambda kind: f"{kind['cell']}-{kind['attention']}"
+)
+
+
+def made(num_layers=2, **options):
+    keras.utils.set_random_seed(7)
+    model = RecurrentSeq2Seq(12, num_layers=num_layers, d_model=16, **options)
+    model.build()
+    return model
+
+
+def logits(model, source, target):
+    return array(model((source, target)))
+
+
+@kinds
+def test_padding_and_other_rows_change_nothing(kind):
+    model = made(**kind)
+    expected = logits(model, SOURCE, TARGET)
+    wider = logits(model, np.pad(SOURCE, [(0, 0), (0, 4)]), np.pad(TARGET, [(0, 0), (0, 3)]))
+    np.testing.assert_allclose(wider[:, :4], expected, atol=1e-6)
+    alone = logits(model, SOURCE[1:2, :3], TARGET[1:2, :2])
+    np.testing.assert_allclose(alone, expected[1:2, :2], atol=1e-6)
+
+
+@kinds
+def test_a_token_changes_no_logits_before_it(kind):
+    model, changed = made(**kind), TARGET.copy()
+    changed[:, 2:] = 10
+    before, after = logits(model, SOURCE, TARGET), logits(model, SOURCE, changed)
+    np.testing.assert_array_equal(before[:, :2], after[:, :2])
+    assert (before[0, 2:] != after[0, 2:]).any()
+
+
+@kinds
+def test_the_source_matters_wherever_it_differs(kind):
+    model = made(**kind)
+    expected = logits(model, SOURCE, TARGET)
+    for place in range(4):
+        changed = SOURCE.copy()
+        changed[0, place] = 11
+        assert (logits(model, changed, TARGET)[0] != expected[0]).any()
+
+
+@kinds
+def test_a_score_is_that_of_the_ids_and_beam_one_is_greedy(kind):
+    model = made(**kind)
+    result = arrays(model.generate(SOURCE, BeamSearch(3, length_penalty=1.0), max_length=6))
+    for rank in range(3):
+        scored = arrays(model.score(SOURCE, result.ids[:, rank]))
+        expected = scored.log_prob / ((5 + scored.lengths) / 6)
+        np.testing.assert_allclose(result.scores[:, rank], expected, atol=1e-5)
+    greedy = arrays(model.generate(SOURCE, GreedySearch(), max_length=6))
+    one = arrays(model.generate(SOURCE, BeamSearch(1, length_penalty=0.0), max_length=6))
+    np.testing.assert_array_equal(greedy.ids, one.ids)
+
+
+def test_alignments_are_the_attention_of_the_whole_output():
+    model = made(attention="general")
+    result = arrays(model.generate(SOURCE, BeamSearch(2, return_alignments=True), max_length=5))
+    inputs = np.concatenate([np.full((3, 1), 2), result.ids[:, 0, :-1]], axis=1)
+    (weights,) = model.attention_weights(SOURCE, inputs)
+    weights = array(weights)[:, 0]
+    for row, length in enumerate(result.lengths[:, 0]):
+        np.testing.assert_allclose(
+            result.alignments[row, 0, :length], weights[row, :length], atol=1e-5
+        )
+    np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+    assert (weights[1][:, 3:] == 0).all()
+
+
+def test_sampling_and_prefixes_work_too():
+    model = made()
+    result = arrays(model.generate(SOURCE, Sampling(seed=1), max_length=4))
+    assert result.ids.shape == (3, 1, 4)
+    prefix = np.array([[8, 9], [7, 0], [0, 0]])
+    forced = arrays(model.generate(SOURCE, BeamSearch(2), max_length=4, prefix_ids=prefix))
+    assert forced.ids[0, :, :2].tolist() == [[8, 9], [8, 9]]
+    assert forced.ids[1, :, 0].tolist() == [7, 7]
+
+
+@kinds
+def test_files_reload_to_the_same_bits(kind, tmp_path):
+    model = made(**kind, dropout=0.2)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(logits(again, SOURCE, TARGET), logits(model, SOURCE, TARGET))
+    assert again.get_config() == model.get_config()
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = RecurrentSeq2Seq.from_config(model.get_config())
+    fresh.build()
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(logits(fresh, SOURCE, TARGET), logits(model, SOURCE, TARGET))
+
+
+def test_dropout_is_on_in_training_alone():
+    model = made(dropout=0.5)
+    np.testing.assert_array_equal(logits(model, SOURCE, TARGET), logits(model, SOURCE, TARGET))
+    first, second = (array(model((SOURCE, TARGET), training=True)) for _ in range(2))
+    assert (first != second).any()
+
+
+def test_scheduled_sampling_gives_the_decoder_its_own_words_in_training_alone():
+    model = made(dropout=0.0, scheduled_sampling=0.9)
+    plain = made(dropout=0.0)
+    plain.set_weights(model.get_weights())
+    np.testing.assert_array_equal(logits(model, SOURCE, TARGET), logits(plain, SOURCE, TARGET))
+    mixed = array(model((SOURCE, TARGET), training=True))
+    taught = array(plain((SOURCE, TARGET), training=True))
+    np.testing.assert_array_equal(mixed[:, 0], taught[:, 0])  # `bos_id` is always given
+    assert (mixed[0] != taught[0]).any()
+    ids = array(model._sampled_ids(TARGET, model.encode(SOURCE), SOURCE))
+    assert ((ids == 0) == (TARGET == 0)).all()
+    written = 1 + np.argmax(taught[..., 1:], axis=-1)[:, :-1]  # padding is never written
+    kept = ids[:, 1:] == TARGET[:, 1:]
+    assert (kept | (ids[:, 1:] == written)).all()
+    assert not kept.all()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_gives_float32_logits_near_those_of_float32(policy):
+    expected = logits(made(), SOURCE, TARGET)
+    keras.utils.set_random_seed(7)
+    half = RecurrentSeq2Seq(12, num_layers=2, d_model=16, dtype=policy)
+    found = half((SOURCE, TARGET))
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(array(found), expected, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [{"cell": "lstm", "attention": "additive"}, {"cell": "gru", "attention": "scaled_dot"}],
+    ids=["lstm", "gru"],
+)
+def test_it_learns_to_reverse_by_fit_and_searches_what_it_learnt(kind):
+    # Elsewhere a few sentences by heart: a step takes much longer there.
+    count, epochs = (256, 30) if BACKEND == "tensorflow" else (8, 40)
+    rows = np.random.default_rng(3).integers(4, 12, (count, 4))
+    source = np.pad(rows, [(0, 0), (0, 1)], constant_values=3)
+    target = np.pad(rows[:, ::-1], [(0, 0), (0, 1)], constant_values=3)
+    inputs = np.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=2)
+    keras.utils.set_random_seed(1)
+    model = RecurrentSeq2Seq(12, d_model=64, dropout=0.0, **kind)
+    model.compile(keras.optimizers.Adam(5e-3), MaskedCrossentropy())
+    model.fit((source, inputs), target, batch_size=32, epochs=epochs, verbose=0)
+    found = arrays(model.generate(source[:32], BeamSearch(2), max_length=5))
+    assert np.mean((found.ids[:, 0] == target[:32]).all(axis=1)) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("d_model", 7), ("cell", "rnn"), ("attention", "euclid"), ("num_layers", 0), ("dropout", 1)],
+)
+def test_a_bad_argument_is_refused(argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}` must"):
+        RecurrentSeq2Seq(**{"vocab_size": 12, argument: value})
