@@ -48,8 +48,10 @@ class SimilarityAttention(keras.layers.Layer):
     >>> import numpy as np
     >>> query, memory = np.ones((1, 2, 4)), np.ones((1, 3, 4))
     >>> context, weights = SimilarityAttention("dot")(query, memory)
-    >>> np.array(weights).round(2).tolist()
-    [[[0.33, 0.33, 0.33], [0.33, 0.33, 0.33]]]
+    >>> tuple(context.shape), tuple(weights.shape)
+    ((1, 2, 4), (1, 2, 3))
+    >>> [round(float(weight), 2) for weight in weights[0, 0]]
+    [0.33, 0.33, 0.33]
     """
 
     def __init__(self, similarity="additive", **kwargs):

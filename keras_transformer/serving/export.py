@@ -10,6 +10,7 @@ import tensorflow_text  # noqa: F401  (registers the operations that a SavedMode
 
 from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
 from keras_transformer.serving.operations import check_operations, operations_of
+from keras_transformer.serving.other_formats import free_path
 from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
 from keras_transformer.serving.translation_graph import SIGNATURES
 
@@ -76,9 +77,7 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
     >>> sorted(load(path).signatures)
     ['align', 'encode', 'n_best', 'score', 'serving_default', 'translate']
     """
-    path = os.path.abspath(os.fspath(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    path = free_path(path)
     card = checked_card(card)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # In the same file system, so that the last step is one atomic rename.

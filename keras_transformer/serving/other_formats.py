@@ -32,10 +32,21 @@ def export_onnx(translator, path):
         translator: a `Translator`; its search is left out.
         path: the directory to make.
 
+    Returns:
+        None.
+
     Raises:
         ImportError: without tf2onnx.
         ValueError: when `path` exists.
+
+    Example:
+
+    >>> export_onnx(None, ".")
+    Traceback (most recent call last):
+        ...
+    ValueError: `path` must not exist yet. Received: path='...'
     """
+    path = free_path(path)
     try:
         import tf2onnx
     except ImportError as error:
@@ -59,9 +70,26 @@ def export_litert(translator, path):
         translator: a `Translator`; its search is left out.
         path: the directory to make.
 
+    Returns:
+        None.
+
     Raises:
         ValueError: when `path` exists.
+
+    Example:
+
+    >>> import os, tempfile
+    >>> from keras_transformer import Transformer
+    >>> from keras_transformer.serving import Translator, export_litert
+    >>> from keras_transformer.text import CharacterTokenizer
+    >>> tokenizer = CharacterTokenizer.train(["abc"])
+    >>> model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    >>> path = os.path.join(tempfile.mkdtemp(), "portable")
+    >>> export_litert(Translator(model, tokenizer, max_length=4), path)
+    >>> sorted(os.listdir(path))
+    ['decoder.tflite', 'encoder.tflite', 'settings.json', 'source.json', 'target.json']
     """
+    path = free_path(path)
 
     def convert(function, file):
         concrete = function.get_concrete_function()
@@ -71,11 +99,16 @@ def export_litert(translator, path):
     write_parts(translator, path, "tflite", convert)
 
 
-def write_parts(translator, path, suffix, convert):
-    """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
+def free_path(path):
+    """The absolute path, or `ValueError` when something is there."""
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
+    return path
+
+
+def write_parts(translator, path, suffix, convert):
+    """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
     try:
