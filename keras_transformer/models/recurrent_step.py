@@ -27,7 +27,7 @@ class RecurrentStep:
         """Decodes one position."""
         model = self.model
         # Without the mask that the embedding gives its output: a cell has no use for one.
-        hidden, after = ops.stop_gradient(model.target_embedding(tokens)), []
+        hidden, after = model.target_embedding(tokens[:, None])[:, 0], []
         for layer, before in zip(model.decoder_layers, states, strict=True):
             hidden, new = layer.cell(hidden, before, training=False)
             after.append(list(new))
