@@ -359,7 +359,9 @@ class KeepEpoch(KeepHistory):
 
 def evaluate(args, hypotheses, references):
     """Returns the lines that say how good the translations are; the main figure comes last."""
-    matches = np.mean([ours == theirs for ours, theirs in zip(hypotheses, references, strict=True)])
+    fold = str.lower if args.lowercase else str  # such a model writes no capitals
+    pairs = zip(hypotheses, references, strict=True)
+    matches = np.mean([fold(ours) == fold(theirs) for ours, theirs in pairs])
     exact = f"Exact match: {matches:.2%} of {len(references):,} held-out pairs."
     if args.source is None:
         return exact
