@@ -54,18 +54,35 @@ def main():
         print("Compiling for one short text and for several ...", flush=True)
         runner.warm_up()
     app = make_app(runner, args, version)
-    # uvicorn stops cleanly at this signal, and then sends it once more.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    print(f"Serving on http://{args.host}:{args.port}/ ; Ctrl-C stops.", flush=True)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=args.host,
         port=args.port,
         log_level="warning",
         timeout_graceful_shutdown=int(args.timeout) + 1,
     )
+    server = AnnouncedServer(config)
+
+    def at_signal(*_):  # uvicorn stops cleanly at it, and then sends it once more
+        if not server.started:
+            sys.exit(1)
+
+    signal.signal(signal.SIGTERM, at_signal)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
     print("Stopped.", flush=True)
-    return 0
+    return 0 if server.started else 1
+
+
+class AnnouncedServer(uvicorn.Server):
+    """Says so when it listens."""
+
+    async def startup(self, sockets=None):
+        """Starts, and tells where."""
+        await super().startup(sockets)
+        if self.started:
+            address = f"http://{self.config.host}:{self.config.port}/"
+            print(f"Serving on {address} ; Ctrl-C stops.", flush=True)
 
 
 def make_app(runner, args, version):
