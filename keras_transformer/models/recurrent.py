@@ -5,11 +5,11 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import search_targets
+from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
 from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
@@ -114,16 +114,7 @@ class RecurrentSeq2Seq(keras.Model):
 
     def _create_layers(self):
         options = {"dtype": self.dtype_policy}
-        width = (self.d_model, self.pad_id)
-        name = "embedding" if self.vocab_size else "target_embedding"
-        self.target_embedding = TokenEmbedding(
-            self.vocab_size or self.target_vocab_size, *width, name=name, **options
-        )
-        self.source_embedding = self.target_embedding
-        if not self.vocab_size:
-            self.source_embedding = TokenEmbedding(
-                self.source_vocab_size, *width, name="source_embedding", **options
-            )
+        self.source_embedding, self.target_embedding = new_embeddings(self)
         recurrent, numbers = CELLS[self.cell], range(self.num_layers)
         self.encoder_layers = [
             keras.layers.Bidirectional(

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers import Decoder, Encoder, PositionalEncoding, TokenEmbedding
+from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
 from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_position import position_config
 from keras_transformer.layers.block_position import checked_block_position
@@ -11,6 +11,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import DecodingStep, search_targets
+from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
@@ -132,15 +133,7 @@ class Transformer(keras.Model):
 
     def _create_layers(self, position):
         dtype = self.dtype_policy
-        target_size = self.vocab_size or self.target_vocab_size
-        name = "embedding" if self.vocab_size else "target_embedding"
-        width = (self.d_model, self.pad_id)
-        self.target_embedding = TokenEmbedding(target_size, *width, dtype=dtype, name=name)
-        self.source_embedding = self.target_embedding
-        if not self.vocab_size:
-            self.source_embedding = TokenEmbedding(
-                self.source_vocab_size, *width, dtype=dtype, name="source_embedding"
-            )
+        self.source_embedding, self.target_embedding = new_embeddings(self)
         # Layers of their own, so that source and target draw their dropout from two streams.
         self.source_dropout, self.target_dropout = (
             Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")

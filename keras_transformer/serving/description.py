@@ -5,6 +5,7 @@ import os
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from keras_transformer.serving.directories import saved_model_path
 from keras_transformer.serving.operations import oldest_tensorflow_text, operations_of
 
 
@@ -68,10 +69,7 @@ def describe_export(path):
 
 def read_saved_model(path):
     """The protocol buffer of the SavedModel in `path`."""
-    path = os.fspath(path)
-    if not tf.saved_model.contains_saved_model(path):
-        raise ValueError(f"`path` must hold a SavedModel. Received: path={path!r}")
-    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
+    with open(os.path.join(saved_model_path(path), "saved_model.pb"), "rb") as file:
         return SavedModel.FromString(file.read())
 
 

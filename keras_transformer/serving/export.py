@@ -1,16 +1,13 @@
 """Writes a translator as a SavedModel of standard TensorFlow and TF Text operations."""
 
 import json
-import os
-import shutil
-import tempfile
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
 from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
+from keras_transformer.serving.directories import new_directory, saved_model_path
 from keras_transformer.serving.operations import check_operations, operations_of
-from keras_transformer.serving.other_formats import free_path
 from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
 from keras_transformer.serving.translation_graph import SIGNATURES
 
@@ -77,20 +74,12 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
     >>> sorted(load(path).signatures)
     ['align', 'encode', 'n_best', 'score', 'serving_default', 'translate']
     """
-    path = free_path(path)
     card = checked_card(card)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    # In the same file system, so that the last step is one atomic rename.
-    scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
-    try:
-        written = os.path.join(scratch, "model")
+    with new_directory(path) as written:
         write_saved_model(translator, written)
         operations = operations_of(read_saved_model(written))
         check_operations(operations, allowed_operations)
         files = write_server_files(written, translator, card, operations)
-        os.replace(written, path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     if verbose:
         found = describe_export(path)
         print(f"assets.extra: {', '.join(files)}")
@@ -157,7 +146,4 @@ def load(path):
         ...
     ValueError: `path` must hold a SavedModel. Received: path='nowhere'
     """
-    path = os.fspath(path)
-    if not tf.saved_model.contains_saved_model(path):
-        raise ValueError(f"`path` must hold a SavedModel. Received: path={path!r}")
-    return tf.saved_model.load(path)
+    return tf.saved_model.load(saved_model_path(path))

@@ -2,12 +2,11 @@
 
 import json
 import os
-import shutil
-import tempfile
 
 import tensorflow as tf
 
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
+from keras_transformer.serving.directories import new_directory
 from keras_transformer.text import SentencePieceTokenizer
 
 ONNX_OPSET = 17
@@ -46,13 +45,12 @@ def export_onnx(translator, path):
         ...
     ValueError: `path` must not exist yet. Received: path='...'
     """
-    path = free_path(path)
-    try:
-        import tf2onnx
-    except ImportError as error:
-        raise ImportError("`export_onnx` needs tf2onnx: `pip install tf2onnx onnx`") from error
 
     def convert(function, file):
+        try:
+            import tf2onnx
+        except ImportError as error:
+            raise ImportError("`export_onnx` needs tf2onnx: `pip install tf2onnx onnx`") from error
         signature = function.input_signature
         tf2onnx.convert.from_function(
             function, input_signature=signature, opset=ONNX_OPSET, output_path=file
@@ -89,7 +87,6 @@ def export_litert(translator, path):
     >>> sorted(os.listdir(path))
     ['decoder.tflite', 'encoder.tflite', 'settings.json', 'source.json', 'target.json']
     """
-    path = free_path(path)
 
     def convert(function, file):
         concrete = function.get_concrete_function()
@@ -99,31 +96,16 @@ def export_litert(translator, path):
     write_parts(translator, path, "tflite", convert)
 
 
-def free_path(path):
-    """The absolute path, or `ValueError` when something is there."""
-    path = os.path.abspath(os.fspath(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
-    return path
-
-
 def write_parts(translator, path, suffix, convert):
     """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
-    try:
+    with new_directory(path) as written:
         for name, function in functions_of(translator.compiled.model).items():
-            convert(function, os.path.join(scratch, f"{name}.{suffix}"))
+            convert(function, os.path.join(written, f"{name}.{suffix}"))
         graph = translator.graph
         for side in ("source", "target"):
-            write_vocabulary(os.path.join(scratch, side), getattr(graph, f"{side}_tokenizer"))
-        with open(os.path.join(scratch, "settings.json"), "w", encoding="utf-8") as file:
+            write_vocabulary(os.path.join(written, side), getattr(graph, f"{side}_tokenizer"))
+        with open(os.path.join(written, "settings.json"), "w", encoding="utf-8") as file:
             json.dump(settings_of(translator), file, indent=2)
-        os.chmod(scratch, 0o755)
-        os.replace(scratch, path)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
 
 
 def functions_of(model):
