@@ -28,6 +28,7 @@ try:
     import uvicorn
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse, JSONResponse
+    from starlette.exceptions import HTTPException
 except ImportError as missing:
     sys.exit(
         f"error: {missing.name} is missing. Install what a server needs with "
@@ -104,6 +105,11 @@ def make_app(runner, args, version):
         "request_seconds", "From a request's body to its answer.", ["signature"], registry=registry
     )
     runner.count_in(registry)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException):
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return JSONResponse({"error": message}, error.status_code, error.headers)
 
     @app.get("/", response_class=HTMLResponse)
     async def page():

@@ -33,6 +33,6 @@ def without_edges(texts, starts, ends):
     """`starts` and `ends` (rows, length) in `texts` (rows,), without white space at the edges."""
     texts = tf.broadcast_to(texts[:, None], tf.shape(starts))
     pieces = tf.strings.substr(texts, starts, ends - starts)
-    right = tf.strings.length(tf.strings.regex_replace(pieces, r"\s+$", ""))
-    left = tf.strings.length(tf.strings.regex_replace(pieces, r"^\s+", ""))
+    right = tf.strings.length(tf.strings.regex_replace(pieces, r"[\s\v]+$", ""))
+    left = tf.strings.length(tf.strings.regex_replace(pieces, r"^[\s\v]+", ""))
     return tf.minimum(ends - left, starts + right), starts + right

@@ -1,12 +1,14 @@
 """Writes a translator as a SavedModel of standard TensorFlow and TF Text operations."""
 
 import json
+import os
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
 from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
 from keras_transformer.serving.directories import new_directory, saved_model_path
+from keras_transformer.serving.equal_nodes import merge_equal_nodes
 from keras_transformer.serving.operations import check_operations, operations_of
 from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
 from keras_transformer.serving.translation_graph import SIGNATURES
@@ -91,7 +93,8 @@ def write_saved_model(translator, path):
     compiled, root = translator.compiled, tf.Module()
     # The variables themselves: a loader that is not Python finds none behind Keras's layers. The
     # functions as they are traced: those that the saver found in a module it would trace once more.
-    root.weights = [variable.value for variable in compiled.model.variables]
+    # Without the states of dropout's seeds, which differ from process to process.
+    root.weights = [variable.value for variable in compiled.model.weights]
     root.shapes_met = list(compiled.shapes_met.values())
     met = [shapes.numpy() for shapes in root.shapes_met]
     signatures = {
@@ -104,6 +107,11 @@ def write_saved_model(translator, path):
     finally:
         for shapes, before in zip(root.shapes_met, met, strict=True):
             shapes.assign(before)
+    saved = read_saved_model(path)
+    merge_equal_nodes(saved.meta_graphs[0].graph_def)
+    with open(os.path.join(path, "saved_model.pb"), "wb") as file:
+        file.write(saved.SerializeToString(deterministic=True))
+    os.remove(os.path.join(path, "fingerprint.pb"))  # of the graph as it was; nothing needs it
 
 
 def checked_card(card):

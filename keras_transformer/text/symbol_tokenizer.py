@@ -78,7 +78,7 @@ class SymbolTokenizer(Tokenizer):
     def tokenize_with_offsets_graph(self, strings):
         """A symbol is a run of bytes that are not white space."""
         texts = tf.strings.bytes_split(strings)
-        inside = ~tf.strings.regex_full_match(texts.flat_values, r"\s")
+        inside = ~tf.strings.regex_full_match(texts.flat_values, r"[\s\v]")  # RE2's \s has no \v
         places = tf.ragged.range(texts.row_lengths())
         # Whether the byte on either side is in the same string and in a symbol.
         follows = tf.pad(inside, [[1, 0]])[:-1] & (places.flat_values > 0)

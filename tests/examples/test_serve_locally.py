@@ -121,7 +121,9 @@ def test_bad_requests_are_refused_and_good_ones_go_on(server):
     status, answer = server.post({"instances": ["a" * 6000]})
     assert (status, answer) == (413, {"error": "a request must have at most 5000 bytes"})
     assert server.post({"instances": ["a"] * 257})[0] == 413
-    assert server.post({"instances": ["abc"]}, "/v1/models/other:predict")[0] == 404
+    path = "/v1/models/other:predict"
+    missing = {"error": f"POST {path}: Not Found"}
+    assert server.post({"instances": ["abc"]}, path) == (404, missing)
     assert server.post({"instances": ["abc"]})[1]["predictions"][0]["translation"] == "CBA"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import BeamSearch, GreedySearch
+from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.decoding import beam_search
 from keras_transformer.models import decoding_step
 from tests.backends import array, arrays, compiled
@@ -138,7 +138,7 @@ class WordsAlone(decoding_step.DecodingStep):
 
 @pytest.mark.parametrize(("beams", "length_penalty"), [(1, 0.0), (4, 0.0), (4, 1.0)])
 def test_ctranslate2_writes_the_same(beams, length_penalty, tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding_step, "DecodingStep", WordsAlone)
+    monkeypatch.setattr(Transformer, "step_class", WordsAlone)
     monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
     # With a length penalty CTranslate2 stops as soon as it has four hypotheses.
     early = length_penalty > 0

@@ -72,7 +72,7 @@ MADE = {}
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.text(st.sampled_from("ab \t\n\u00a0é"), max_size=20))
+@given(st.text(st.sampled_from("ab \t\n\v\f\r\u00a0é"), max_size=20))
 def test_a_symbol_is_what_stands_between_spaces(text):
     tokenizer = SymbolTokenizer(["a", "b", "ab"])
     _, read = spans(tokenizer, text)
