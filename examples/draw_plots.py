@@ -1,6 +1,6 @@
 """Draws every picture of `keras_transformer.plots`, from small translators that it trains first.
 
-They write English dates in Japanese, Korean and Arabic. About four and a half minutes of processor
+They write English dates in Japanese, Korean and Arabic. Five to six minutes of processor
 time; nothing to download, but the Japanese and Korean pictures need a font with those letters
 (Debian and Ubuntu: `apt-get install fonts-noto-cjk`):
 
