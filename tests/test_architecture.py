@@ -21,7 +21,6 @@ MAX_LINES = 300
 LEVELS = {
     "arguments": (0, 0),
     "masking": (0, 1),
-    "glyphs": (0, 2),
     "schedules": (0, 2),
     "losses": (0, 2),
     "decoding": (0, 2),
@@ -40,7 +39,6 @@ FENCED_MODULES = {"tensorflow", "tensorflow_text", "sentencepiece"}
 CORE_MODULES = {"keras", "numpy"}
 WHEN_CALLED = {
     "callbacks": {"sacrebleu"},
-    "glyphs": {"matplotlib"},
     "plots": {"matplotlib"},
 }  # imported inside a function, by those who ask for it
 
@@ -204,10 +202,10 @@ BAD_SOURCES = [
     (text_knows_no_model, "text/dataset.py", "from keras_transformer.models import Transformer"),
     (text_knows_no_model, "text/dataset.py", "from keras_transformer import layers"),
     (tensorflow_stays_behind_the_fence, "masking.py", "import tensorflow as tf"),
-    (tensorflow_stays_behind_the_fence, "plots.py", "def f():\n    import tensorflow_text"),
+    (tensorflow_stays_behind_the_fence, "plots/rates.py", "def f():\n    import tensorflow_text"),
     (tensorflow_stays_behind_the_fence, "__init__.py", "from sentencepiece import x"),
     (core_needs_only_keras_and_numpy, "layers/encoder.py", "import torch"),
-    (core_needs_only_keras_and_numpy, "plots.py", "from matplotlib.figure import Figure"),
+    (core_needs_only_keras_and_numpy, "plots/rates.py", "from matplotlib.figure import Figure"),
     (core_needs_only_keras_and_numpy, "losses.py", "def f():\n    import matplotlib"),
     (private_keras_is_left_alone, "layers/encoder.py", "from keras.src import backend"),
     (private_keras_is_left_alone, "layers/encoder.py", "import keras.src.ops as ops"),
@@ -227,7 +225,7 @@ GOOD_SOURCES = [
     ("metrics.py", "import keras\nfrom keras_transformer.losses import token_weights"),
     ("layers/encoder.py", "import math\nfrom keras_transformer.layers.encoder_layer import E"),
     ("layers/encoder.py", "from keras import ops\nfrom keras_transformer import masking"),
-    ("plots.py", "import numpy as np\ndef f():\n    from matplotlib.figure import Figure"),
+    ("plots/rates.py", "import numpy as np\ndef f():\n    from matplotlib.figure import Figure"),
     ("text/dataset.py", "import tensorflow as tf\nfrom keras_transformer.arguments import one_of"),
     ("serving/export.py", "import tensorflow_text\nfrom keras_transformer.text import vocabulary"),
 ]

@@ -14,6 +14,7 @@ FOLDERS = [
     "keras_transformer.decoding",
     "keras_transformer.layers",
     "keras_transformer.models",
+    "keras_transformer.plots",
     "keras_transformer.serving",
     "keras_transformer.text",
 ]
@@ -22,7 +23,6 @@ FILES = [
     "keras_transformer.losses",
     "keras_transformer.masking",
     "keras_transformer.metrics",
-    "keras_transformer.plots",
     "keras_transformer.schedules",
 ]
 MODULES = [*FOLDERS, *FILES]

@@ -34,7 +34,9 @@ def test_readme_holds_the_command(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", "docs/serving.md", "docs/training.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/plots.md", "docs/serving.md", "docs/training.md"]
+)
 def test_python_blocks_run_one_after_the_other(page, tmp_path):
     blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
     assert blocks, f"{page} must show the interface in at least one ```python block"

@@ -49,6 +49,16 @@ def test_the_forecasts_come_near_the_noise_and_are_drawn(tmp_path):
     assert (tmp_path / "forecast.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_every_picture_is_drawn_from_trained_translators(tmp_path):
+    (accuracy,) = figures("draw_plots.py", "--epochs", "5", "--output", tmp_path)
+    assert accuracy > 90
+    shown = {path.name for path in (EXAMPLES.parent / "docs/pictures").iterdir()}
+    assert {path.name for path in tmp_path.iterdir()} == shown
+    for path in tmp_path.iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
 def test_each_held_out_character_counts_once_with_its_past():
     ids = np.arange(1, 1001)
     inputs, labels = validation_rows(ids, start=900)

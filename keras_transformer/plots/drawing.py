@@ -1,0 +1,76 @@
+"""What the figures share: matplotlib's `Figure`, colours for all eyes, text in any script."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.plots.glyphs import drawable
+
+BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by all eyes
+COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
+LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")  # one for each round of the colours
+GREY = "#777777"
+
+
+def figure_class():
+    """Imports matplotlib, now that a figure is asked for, and gives its `Figure`."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            'Figures need matplotlib: pip install "keras-transformer-components[plots]"'
+        ) from error
+    return Figure
+
+
+def array(name, values, axes):
+    """Gives `values` as a float32 array with the named axes, none of them empty."""
+    array = np.asarray(ops.convert_to_numpy(values), dtype="float32")
+    if array.ndim != len(axes) or 0 in array.shape:
+        raise ValueError(
+            f"`{name}` must be ({', '.join(axes)}), with no empty axis; take one sentence of a "
+            f"batch with {name}[0]. Received: shape {array.shape}"
+        )
+    return array
+
+
+def labelled(values):
+    """Gives a dict of label to value: `values` itself, or the one value under no label."""
+    return dict(values) if isinstance(values, Mapping) else {"": values}
+
+
+def tidy(panel):
+    """Takes the clutter from a panel of curves."""
+    panel.grid(True, color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def curve_style(number):
+    """Gives colour and dashes of curve `number`, from 0: 24 that differ."""
+    rounds, color = divmod(number, len(COLORS))
+    return {"color": COLORS[color], "linestyle": LINES[rounds % len(LINES)]}
+
+
+def marker_style(number):
+    """Gives colour and marker of curve `number`, where dashes have another meaning."""
+    rounds, color = divmod(number, len(COLORS))
+    return {"color": COLORS[color], "marker": MARKERS[rounds % len(MARKERS)]}
+
+
+def add_legend(panel, longest=40, **options):
+    """Adds the legend of a panel, its labels drawn as they are, in whatever script."""
+    legend = panel.legend(frameon=False, **options)
+    labels = legend.get_texts()
+    texts, families = drawable([label.get_text() for label in labels], longest)
+    for label, text in zip(labels, texts, strict=True):
+        label.set(text=text, fontfamily=families, parse_math=False)
+    return legend
+
+
+def add_title(figure, title):
+    """Writes the title above all panels, drawn as it is; `None` or "" leaves no room for one."""
+    if title:
+        (text,), families = drawable([title], longest=100)
+        figure.suptitle(text, fontfamily=families, fontsize=12, parse_math=False)

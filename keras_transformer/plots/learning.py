@@ -1,0 +1,201 @@
+"""Learning curves of a training, or of several to compare, over the epochs."""
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from keras_transformer.plots.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    add_legend,
+    figure_class,
+    marker_style,
+    tidy,
+)
+
+METRICS = ("loss", "perplexity", "accuracy", "exact_match", "bleu", "chrf")
+LOWER_IS_BETTER = ("loss", "perplexity")
+RATES = ("learning_rate", "lr")
+
+
+def learning_curve(history):
+    """Draws loss, perplexity, accuracy and learning rate over the epochs, one below the other.
+
+    Args:
+        history: what `fit` returned, its `history` dict of lists, a list of one dict an epoch, or
+            the path of a CSV file with one line an epoch, such as `keras.callbacks.CSVLogger`
+            writes. Validation columns start with `val_`.
+
+    Returns: a `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: when there is no `loss`, no epoch, or a value is no number.
+        ImportError: when matplotlib is not installed.
+
+    Example:
+
+    >>> figure = learning_curve({"loss": [3.0, 2.0], "val_loss": [2.5, 2.2], "lr": [0.1, 0.05]})
+    >>> [panel.get_ylabel() for panel in figure.axes]
+    ['loss', 'learning rate']
+    """
+    new_figure = figure_class()
+    epochs, columns = _read(history, "history")
+    figure, panels = _panels(new_figure, _shown(columns), width=7.0)
+    for name, panel in panels.items():
+        if name in RATES:
+            panel.plot(epochs, columns[name], color=GREEN, marker=".")
+        for key, label, color in [(name, "training", BLUE), (f"val_{name}", "validation", ORANGE)]:
+            if key in columns and name not in RATES:
+                label += f" (best {_best(name, columns[key]):.4g})"
+                panel.plot(epochs, columns[key], color=color, marker=".", label=label)
+        if name not in RATES:
+            panel.legend(frameon=False)
+    _finish(panels)
+    return figure
+
+
+def learning_curves(histories):
+    """Draws the learning curves of several runs, a panel a metric, a colour a run.
+
+    Validation is drawn in full, training dashed and thin. The legend of a panel gives the best
+    value of each run, of the validation where there is one. Runs may differ in their epochs and in
+    what they measured.
+
+    Args:
+        histories: dict of name to history, each in any form that `learning_curve` takes.
+
+    Returns: a `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: when `histories` is no dict of at least one, or a history cannot be drawn.
+        ImportError: when matplotlib is not installed.
+
+    Example:
+
+    >>> runs = {"small": {"loss": [3.0, 2.0]}, "large": {"loss": [2.5, 1.5, 1.2]}}
+    >>> [text.get_text() for text in learning_curves(runs).axes[0].get_legend().get_texts()]
+    ['small: 2', 'large: 1.2']
+    """
+    new_figure = figure_class()
+    if not isinstance(histories, Mapping) or not histories:
+        raise ValueError(
+            "`histories` must be a dict of name to history, with one at least. "
+            f"Received: histories={histories!r}"
+        )
+    runs = {name: _read(value, f"histories[{name!r}]") for name, value in histories.items()}
+    shown = _shown(dict.fromkeys(key for _, columns in runs.values() for key in columns))
+    figure, panels = _panels(new_figure, shown, width=8.5)
+    for name, panel in panels.items():
+        for number, (run, (epochs, columns)) in enumerate(runs.items()):
+            _draw_run(panel, name, run, epochs, columns, marker_style(number))
+    _finish(panels)
+    for name, panel in panels.items():
+        heading = None if name in RATES else "best"
+        add_legend(panel, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=heading)
+    if any(line.get_linestyle() == "--" for panel in panels.values() for line in panel.lines):
+        _explain_lines(figure)
+    return figure
+
+
+def _draw_run(panel, name, run, epochs, columns, style):
+    """Draws one metric of one run, if it has it."""
+    training, validation = columns.get(name), columns.get(f"val_{name}")
+    best = training if validation is None else validation
+    if best is None:
+        return
+    style = {**style, "markersize": 4, "markevery": math.ceil(len(epochs) / 12)}
+    if name in RATES:
+        panel.plot(epochs, training, label=run, **style)
+        return
+    if training is not None:
+        panel.plot(epochs, training, linestyle="--", linewidth=1.0, **style | {"marker": ""})
+    if validation is not None:
+        panel.plot(epochs, validation, linewidth=1.8, **style)
+    panel.lines[-1].set_label(f"{run}: {_best(name, best):.4g}")
+
+
+def _explain_lines(figure):
+    """Says above the panels which line is full and which dashed."""
+    from matplotlib.lines import Line2D
+
+    lines = [
+        Line2D([], [], color=GREY, marker="o", markersize=4, linewidth=1.8, label="validation"),
+        Line2D([], [], color=GREY, linestyle="--", linewidth=1.0, label="training"),
+    ]
+    figure.legend(handles=lines, loc="outside upper center", ncols=2, frameon=False)
+
+
+def _shown(columns):
+    """Gives the metrics to draw, in the order of `METRICS`, then the learning rate."""
+    names = dict.fromkeys(name.removeprefix("val_") for name in columns)
+    shown = [n for n in names if any(metric in n for metric in METRICS)]
+    shown.sort(key=lambda n: [metric in n for metric in METRICS].index(True))
+    return shown + [name for name in RATES if name in columns]
+
+
+def _panels(new_figure, names, width):
+    """Gives a figure with a panel for each name, one below the other, and the dict of panels."""
+    figure = new_figure(figsize=(width, 0.8 + 2.1 * len(names)), layout="constrained")
+    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    return figure, dict(zip(names, panels, strict=True))
+
+
+def _finish(panels):
+    """Labels the axes of all panels, whose curves are drawn."""
+    for name, panel in panels.items():
+        low, high = panel.dataLim.intervaly
+        if "perplexity" in name and low > 0 and high > 10 * low:
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+        panel.set_ylabel("learning rate" if name in RATES else name.replace("_", " "))
+        tidy(panel)
+    panel.set_xlabel("epoch")
+    panel.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+
+
+def _best(name, values):
+    """Gives the best of a metric's values."""
+    lower = any(metric in name for metric in LOWER_IS_BETTER)
+    return np.nanmin(values) if lower else np.nanmax(values)
+
+
+def _read(history, argument):
+    """Gives the epochs, counted from 1, and the other columns of a training history."""
+    columns = _history_columns(history, argument)
+    epochs = columns.pop("epoch", np.arange(len(columns["loss"])))
+    return (epochs + 1 if np.nanmin(epochs) == 0 else epochs), columns
+
+
+def _history_columns(history, argument):
+    """Gives the columns of a training history as float arrays, "loss" among them."""
+    history = getattr(history, "history", history)
+    if isinstance(history, (str, os.PathLike)):
+        with open(history, newline="", encoding="utf-8") as file:
+            history = list(csv.DictReader(file))
+    if not isinstance(history, Mapping):
+        names = dict.fromkeys(name for row in history for name in row)
+        history = {name: [row.get(name) for row in history] for name in names}
+    columns = {
+        name: np.array([_number(argument, name, v) for v in vs]) for name, vs in history.items()
+    }
+    columns = {name: vs for name, vs in columns.items() if not np.isnan(vs).all()}
+    sizes = {name: len(values) for name, values in columns.items()}
+    if "loss" not in columns or len(set(sizes.values())) > 1:
+        raise ValueError(
+            f"`{argument}` must have a column loss, a value an epoch and columns of equal length. "
+            f"Received: {sizes}"
+        )
+    return columns
+
+
+def _number(argument, name, value):
+    """Reads one value of a history; what was not measured in an epoch is NaN."""
+    try:
+        return math.nan if value in (None, "", "NA") else float(value)
+    except ValueError as error:
+        raise ValueError(f"`{argument}` must hold numbers. Received: {name}={value!r}") from error

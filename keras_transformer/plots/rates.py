@@ -1,0 +1,56 @@
+"""Learning rates over the updates, of one schedule or of several to compare."""
+
+import numpy as np
+
+from keras_transformer.plots.drawing import add_legend, curve_style, figure_class, labelled, tidy
+
+
+def schedule(schedules, num_steps=None):
+    """Draws the learning rate of one schedule, or of several to compare, over the updates.
+
+    Args:
+        schedules: a callable from step to rate, such as `WarmupSchedule`, or a dict of label to
+            callable.
+        num_steps: last step drawn; by default five times the longest warm-up, or 20,000.
+
+    Returns: a `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: when there is no schedule, or `num_steps` is not a positive integer.
+        ImportError: when matplotlib is not installed.
+
+    Example:
+
+    >>> figure = schedule({"constant": lambda step: 0.1, "halved": lambda step: 0.05}, 100)
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['constant', 'halved']
+    """
+    new_figure = figure_class()
+    schedules = labelled(schedules)
+    if not schedules or not all(callable(value) for value in schedules.values()):
+        raise ValueError(
+            "`schedules` must be a callable from step to rate, or a dict of label to callable. "
+            f"Received: schedules={schedules!r}"
+        )
+    steps = _steps(schedules, num_steps)
+    figure = new_figure(figsize=(7.0, 3.8), layout="constrained")
+    panel = figure.subplots()
+    for number, (label, function) in enumerate(schedules.items()):
+        rates = [float(function(int(step))) for step in steps]
+        panel.plot(steps, rates, label=label, **curve_style(number))
+    if any(schedules):
+        add_legend(panel)
+    panel.set_xlabel("update")
+    panel.set_ylabel("learning rate")
+    panel.xaxis.set_major_formatter("{x:,.0f}")
+    tidy(panel)
+    return figure
+
+
+def _steps(schedules, num_steps):
+    """Gives at most 501 steps from 0 to `num_steps`, or to what shows every warm-up."""
+    longest = max(getattr(value, "warmup_steps", 4000) for value in schedules.values())
+    num_steps = 5 * longest if num_steps is None else num_steps
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(f"`num_steps` must be a positive integer. Received: num_steps={num_steps}")
+    return np.unique(np.linspace(0, num_steps, 501).astype("int64"))

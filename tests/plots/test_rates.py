@@ -1,0 +1,48 @@
+"""Schedules are drawn over the updates, each with its label."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from figure_files import saved_png, saved_svg, texts_of
+
+from keras_transformer import plots
+
+
+def test_schedules_are_drawn_over_the_updates():
+    def warmup(step):
+        return min((step + 1) / 10, 1.0)
+
+    warmup.warmup_steps = 10
+    figure = plots.schedule({"warm-up": warmup, "constant": lambda step: 0.5})
+    first, second = figure.axes[0].lines
+    assert first.get_xdata().tolist() == list(range(20_001))[::40]
+    assert first.get_ydata()[0] == 0.1
+    assert set(second.get_ydata()) == {0.5}
+    assert texts_of(figure.axes[0].get_legend().get_texts()) == ["warm-up", "constant"]
+    saved_png(figure)
+
+    (line,) = plots.schedule(warmup).axes[0].lines
+    assert line.get_xdata().tolist() == list(range(51))
+    np.testing.assert_allclose(line.get_ydata()[:10], np.arange(1, 11) / 10)
+
+
+@pytest.mark.parametrize("schedules", [{}, 0.1, {"a": 0.1}])
+def test_what_is_no_schedule_raises(schedules):
+    with pytest.raises(ValueError, match="callable from step to rate.*Received: schedules="):
+        plots.schedule(schedules)
+
+
+@pytest.mark.parametrize("num_steps", [0, -1, 2.5, True])
+def test_number_of_steps_is_a_positive_integer(num_steps):
+    with pytest.raises(ValueError, match=f"Received: num_steps={num_steps}"):
+        plots.schedule(lambda step: 0.1, num_steps)
+
+
+def test_nine_schedules_differ_in_colour_or_dashes(tmp_path):
+    schedules = {f"schedule {n}": lambda step, n=n: n * step for n in range(9)}
+    figure = plots.schedule(schedules, num_steps=10)
+    lines = figure.axes[0].lines
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+    assert set(schedules) < set(saved_svg(figure, tmp_path / "schedules.svg")[1])
