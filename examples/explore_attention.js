@@ -104,7 +104,7 @@ function drawWords() {
       button.style.setProperty("--depth", depth(weight || 0));
       button.classList.toggle("deep", depth(weight || 0) > 0.6);
       button.classList.toggle("here", Boolean(isHere));
-      button.classList.toggle("coming", side === "target" && index > state.step);
+      button.classList.toggle("coming", side === "target" && index > state.step + 1);
       const takesPart = side === keySide() && index < keyCount() || side === querySide() && index >= firstQuery();
       button.classList.toggle("idle", !takesPart);
       button.setAttribute("aria-pressed", String(state.kept?.side === side && state.kept.index === index));

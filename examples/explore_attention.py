@@ -26,6 +26,7 @@ from watched_search import WatchedBeamSearch, hypotheses_of, ids_of
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SCRIPTS = ("explore_attention.js", "explore_attention_maps.js", "explore_attention_steps.js")
+ROWS_PER_CALL = 32  # hypotheses whose weights are computed at once
 MAX_TOKENS = 100  # of the sentence: a page with more could not be read
 
 
@@ -68,7 +69,7 @@ def explore(model, source_tokenizer, target_tokenizer, sentence, search):
     nodes, steps = hypotheses_of(search, model.bos_id)
     pieces = target_tokenizer.pieces
     texts = texts_of(target_tokenizer, nodes)
-    weights = weights_of(model, source_ids, nodes, steps)
+    weights = weights_of(model, source_ids, nodes)
     found = [node._asdict() for node in nodes]
     for place, node in enumerate(found):
         (node["piece"],) = pieces([node.pop("token")])
@@ -128,27 +129,28 @@ def taken_of(nodes, place, tokens):
     return [children.get(token) for token in tokens]
 
 
-def weights_of(model, source_ids, nodes, steps):
+def weights_of(model, source_ids, nodes):
     """By hypothesis, the weights with which its next token is written; and the encoder's.
 
     Those of a hypothesis are {"cross": [layer][head][source], "decoder": [layer][head][target]}.
-    The model without self-attention gives "cross" alone, and None for the encoder.
+    A model without self-attention gives "cross" alone, and None for the encoder.
     """
     weights = {"encoder": None}
-    for step in steps:
-        going_on = [place for place in step.live if nodes[place].following is not None]
-        if not going_on:
-            break
-        targets = np.array([ids_of(nodes, place) for place in going_on])
-        kinds = attention_of(model, np.tile(source_ids, (len(targets), 1)), targets)
-        if "encoder" in kinds and weights["encoder"] is None:
-            weights["encoder"] = rounded(kinds["encoder"][0]).tolist()
-        for row, place in enumerate(going_on):
-            weights[place] = {
-                kind: rounded(kinds[kind][row, :, :, -1]).tolist()
-                for kind in ("cross", "decoder")
-                if kind in kinds
-            }
+    places = [place for place, node in enumerate(nodes) if node.following is not None]
+    for start in range(0, len(places), ROWS_PER_CALL):
+        some = places[start : start + ROWS_PER_CALL]
+        longest = nodes[some[-1]].length + 1  # they are in the order of their lengths
+        padding = [model.pad_id] * longest
+        targets = np.array([(ids_of(nodes, place) + padding)[:longest] for place in some])
+        kinds = attention_of(model, np.tile(source_ids, (len(some), 1)), targets)
+        if "encoder" in kinds:
+            weights["encoder"] = rounded(kinds.pop("encoder")[0]).tolist()
+        for row, place in enumerate(some):
+            last = nodes[place].length
+            own = {kind: rounded(parts[row, :, :, last]) for kind, parts in kinds.items()}
+            if "decoder" in own:
+                own["decoder"] = own["decoder"][:, :, : last + 1]  # nothing comes after
+            weights[place] = {kind: part.tolist() for kind, part in own.items()}
     return weights
 
 

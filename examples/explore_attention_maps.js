@@ -51,7 +51,7 @@ function drawMap(canvas, head, here) {
   }
   pen.strokeStyle = colour("--line");
   pen.strokeRect(LABEL - 0.5, LABEL - 0.5, columns * wide, rows * high);
-  drawNames(pen, sizes, here);
+  drawNames(pen, sizes, head, here);
   if (!here) return;
   pen.strokeStyle = colour("--here");
   pen.lineWidth = 2;
@@ -59,8 +59,8 @@ function drawMap(canvas, head, here) {
   else pen.strokeRect(LABEL - 1 + here.index * wide, LABEL - 1, wide + 1, rows * high + 1);
 }
 
-// Where columns are too narrow for names, only the word looked at has one.
-function drawNames(pen, { rows, columns, wide, high }, here) {
+// Where columns are too narrow for names, only the one that matters most has one.
+function drawNames(pen, { rows, columns, wide, high }, head, here) {
   const draw = (word, size, isHere) => {
     pen.fillStyle = colour(isHere ? "--here" : "--ink");
     pen.font = `${isHere ? "600 " : ""}${Math.max(11, Math.min(13, size - 2))}px system-ui, sans-serif`;
@@ -75,14 +75,15 @@ function drawNames(pen, { rows, columns, wide, high }, here) {
     pen.translate(LABEL - 5, LABEL + (row + 0.5) * high);
     draw(queries[row], high, here?.reads && here.index - firstQuery() === row);
   }
+  const row = here?.reads ? rowsOf(here.index)[head] : [], most = row.indexOf(Math.max(...row));
   for (let column = 0; column < columns; column++) {
     const isHere = here && !here.reads && here.index === column;
-    if (wide < NAMED && !isHere) continue;
+    if (wide < NAMED && !isHere && column !== most) continue;
     pen.save();
     pen.textAlign = "left";
     pen.translate(LABEL + (column + 0.5) * wide, LABEL - 5);
     pen.rotate(-Math.PI / 2);
-    draw(wordsOf(keySide())[column], wide, isHere);
+    draw(wordsOf(keySide())[column], Math.max(wide, NAMED), isHere);
   }
 }
 

@@ -44,7 +44,7 @@ function drawSteps() {
     ? "The search has stopped: no live hypothesis can still reach the score of the worst finished one kept, or none is left."
     : state.step === 0
       ? "Nothing is written yet."
-      : `The likeliest ${counted(now.live.length, "hypothesis", "hypotheses")} of ${counted(state.step, "token")} not yet ended:`;
+      : `${counted(now.live.length, "live hypothesis", "live hypotheses")} of ${counted(state.step, "token")}, the likeliest first:`;
   byId("key").hidden = over;
   byId("live").replaceChildren(...now.live.map((place, n) => {
     const parts = [];
