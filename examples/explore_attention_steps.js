@@ -6,13 +6,18 @@ function followingOf(place) {
     const heir = taken[n], rank = heir === null ? -1 : next.live.indexOf(heir);
     const ended = heir !== null && rank < 0;
     const fate = rank >= 0 ? ` → ${rank + 1}` : ended ? " ✓" : "";
-    const made = element("span", {}, element("bdi", { textContent: shown(piece) }), ` ${percent(share)}${fate}`);
+    const made = element("span", {}, element("bdi", { textContent: nextName(piece) }), ` ${share ? percent(share) : "< 0.1\u00a0%"}${fate}`);
     made.style.setProperty("--share", `${share / 10}%`);
     made.classList.toggle("taken", heir !== null);
     made.classList.toggle("chosen", heir !== null && onPath.has(heir));
     made.title = rank >= 0 ? "goes on" : ended ? "ended and kept" : "dropped";
     return made;
   });
+}
+
+// "ball" may be a word or the end of one.
+function nextName(piece) {
+  return isJoined(piece) && /^\p{L}/u.test(shown(piece)) && (marksBeginnings || piece !== shown(piece)) ? `+${shown(piece)}` : shown(piece);
 }
 
 function hypothesisItem(place, rank, number, ...more) {
