@@ -17,7 +17,8 @@ function followingOf(place) {
 
 // "ball" may be a word or the end of one.
 function nextName(piece) {
-  return isJoined(piece) && /^\p{L}/u.test(shown(piece)) && (marksBeginnings || piece !== shown(piece)) ? `+${shown(piece)}` : shown(piece);
+  const name = shown(piece);
+  return isJoined(piece) && /^\p{L}/u.test(name) ? `+${name}` : name;
 }
 
 function hypothesisItem(place, rank, number, ...more) {

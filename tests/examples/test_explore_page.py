@@ -37,13 +37,20 @@ class Page:
 
         ActionChains(self.browser).move_to_element(self.all(selector)[0]).perform()
 
+    def click(self, selector):
+        (element,) = self.all(selector)
+        # The bar of steps lies over the end of the page.
+        script = "arguments[0].scrollIntoView({ block: 'center' })"
+        self.browser.execute_script(script, element)
+        element.click()
+
     def press(self, *keys):
         from selenium.webdriver.common.action_chains import ActionChains
 
         ActionChains(self.browser).send_keys(*keys).perform()
 
     def choose(self, option):
-        self.all(f"label:has([value={option}])")[0].click()
+        self.click(f"label:has([value={option}])")
 
     def reading(self):
         return self.texts("#reading")[0].replace("\u00a0", " ")
@@ -101,16 +108,16 @@ def test_each_view_shows_its_own_weights(page, data):
 
 def test_a_click_keeps_a_word_and_a_head_and_escape_lets_go(page, data):
     word = "#target .word:nth-child(2)"
-    page.all(word)[0].click()
+    page.click(word)
     page.point_at("h1")
     assert page.reading().startswith("Writing B")
     assert page.all(word)[0].get_attribute("aria-pressed") == "true"
-    page.all(".head:nth-child(2) > button")[0].click()
+    page.click(".head:nth-child(2) > button")
     weights = path_of(data)[0]["weights"]["cross"][0][1]
     np.testing.assert_allclose(page.shades("source"), np.array(weights) / 10, atol=1.0)
     assert "head 2" in page.reading()
-    page.all("#forward")[0].click()
-    page.all(word)[0].click()
+    page.click("#forward")
+    page.click(word)
     page.point_at("h1")
     assert page.reading().startswith("Writing B")
     page.press("\ue00c")  # Escape
@@ -161,9 +168,9 @@ def test_the_steps_show_the_beam_and_what_goes_on(page, data):
             assert sum(text.endswith("✓") for text in taken) == ended
         page.press("\ue014")  # the right arrow
     assert not page.all("#forward")[0].is_enabled()
-    page.all("#back")[0].click()
+    page.click("#back")
     assert page.texts("#position")[0].startswith(f"Step {len(data['steps']) - 2} ")
-    page.all("#first")[0].click()
+    page.click("#first")
     page.press("\ue012")  # the left arrow, at the first step
     assert page.texts("#position")[0].startswith("Step 0 ")
 
@@ -173,9 +180,9 @@ def shown(text):
 
 
 def test_another_hypothesis_takes_the_place_of_the_translation(page, data):
-    page.all("#last")[0].click()
+    page.click("#last")
     second = data["steps"][-1]["finished"][1]
-    page.all("#finished .hypothesis:nth-child(2) button")[0].click()
+    page.click("#finished .hypothesis:nth-child(2) button")
     words = [data["nodes"][second]["piece"]]
     place = data["nodes"][second]["parent"]
     while place >= 0:
@@ -185,7 +192,7 @@ def test_another_hypothesis_takes_the_place_of_the_translation(page, data):
     assert page.texts("#chosen") == ["Another one"]
     focused = page.browser.switch_to.active_element
     assert focused.get_attribute("aria-pressed") == "true"
-    page.all("#finished .hypothesis:nth-child(1) button")[0].click()
+    page.click("#finished .hypothesis:nth-child(1) button")
     assert page.texts("#target .word span") == ["<s>", *"BAF", "</s>"]
 
 
