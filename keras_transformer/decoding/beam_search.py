@@ -154,16 +154,23 @@ class BeamSearch(Search):
         start = self._first_beams(task, state)
         longest = length_normaliser(task.limits[:, None], penalty_of(self, task))
 
-        def unfinished(*variables):
-            now = nest(start, variables)
+        def unfinished(now):
             return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
 
-        def advance(*variables):
-            now = nest(start, variables)
-            return flat(self._next_beams(task, now, self._active(now, longest)))
+        def advance(now):
+            return self._next_beams(task, now, self._active(now, longest))
 
-        end = nest(start, ops.while_loop(unfinished, advance, flat(start)))
+        end = self.loop(unfinished, advance, start)
         return read_back(self, task, end.pool, end.written)
+
+    def loop(self, unfinished, advance, beams):
+        """Advances the `Beams` while they are unfinished; a subclass may look at every step."""
+        end = ops.while_loop(
+            lambda *now: unfinished(nest(beams, now)),
+            lambda *now: flat(advance(nest(beams, now))),
+            flat(beams),
+        )
+        return nest(beams, end)
 
     def _first_beams(self, task, state):
         """Nothing finished, one live beam a group."""
@@ -213,10 +220,7 @@ class BeamSearch(Search):
     def _next_beams(self, task, now, active):
         batch, beams = task.batch_size, self.beam_size
         logits, state, attention = run_step(self, task, now.tokens, now.index, now.state, now.paths)
-        own = next_log_probs(
-            self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
-        )
-        own = ops.reshape(own, (batch, beams, own.shape[-1]))
+        own = self.next_log_probs(task, now, logits)
         # Twice as many as there are beams: those that live on, and then those that may have ended.
         log_probs, parents, tokens, ended = extensions(
             self, task, now.index + 1, now.log_probs[..., None] + own
@@ -256,6 +260,13 @@ class BeamSearch(Search):
             pool=best_of(now.pool, new),
             state=state,
         )
+
+    def next_log_probs(self, task, now, logits):
+        """Log-probabilities (batch, beam, vocab) of what may follow; a subclass may look."""
+        own = next_log_probs(
+            self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
+        )
+        return ops.reshape(own, (task.batch_size, self.beam_size, own.shape[-1]))
 
     def _coverage_score(self, task, coverage):
         """The coverage of each beam (batch, beam), 0 at best."""

@@ -140,3 +140,9 @@ class Block(keras.layers.Layer):
         if not self.norm_first:
             return None
         return normalization(self.rms_norm, dtype=self.dtype_policy, name="final_norm")
+
+
+def attention_weights_spec(num_heads, query, key):
+    """Symbolic attention weights: (batch, heads, query, key), float32."""
+    shape = (query.shape[0], num_heads, query.shape[1], key.shape[1])
+    return keras.KerasTensor(shape, "float32")

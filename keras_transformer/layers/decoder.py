@@ -3,8 +3,8 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.block import Block
-from keras_transformer.layers.decoder_layer import DecoderLayer, memory_weights_spec
+from keras_transformer.layers.block import Block, attention_weights_spec
+from keras_transformer.layers.decoder_layer import DecoderLayer
 from keras_transformer.layers.rematerialization import rematerialized
 from keras_transformer.masking import combine_masks
 
@@ -33,10 +33,10 @@ class Decoder(Block):
         (batch, target, source). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype. `return_attention_scores=True` appends the list of
-        each layer's weights over the memory, (batch, heads, target, source), and
-        `return_hidden_states=True` the list of each layer's output before the final
-        normalisation.
+        A tensor of the layer's compute dtype, then what is asked for, a list of each layer's:
+        with `return_attention_scores=True` the weights over the memory,
+        (batch, heads, target, source), with `return_self_attention_scores=True` those over the
+        input, with `return_hidden_states=True` the outputs before the final normalisation.
 
     Raises:
         ValueError: for a bad argument or a mask that is not boolean.
@@ -94,6 +94,7 @@ class Decoder(Block):
         training=None,
         return_attention_scores=False,
         return_hidden_states=False,
+        return_self_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
@@ -101,27 +102,30 @@ class Decoder(Block):
         """Returns one vector a target position, and what else is asked of each layer."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
-        hidden, layer_weights, hidden_states = inputs, [], []
+        hidden, weights, hidden_states = inputs, [], []
+        with_weights = return_attention_scores or return_self_attention_scores
         options = {
             "padding_mask": padding_mask,
             "memory_padding_mask": memory_padding_mask,
             "attention_mask": attention_mask,
             "memory_attention_mask": memory_attention_mask,
             "return_attention_scores": return_attention_scores,
+            "return_self_attention_scores": return_self_attention_scores,
             "training": training,
         }
         for layer in self.layers:
-            if self.remat and training and not return_attention_scores:
+            if self.remat and training and not with_weights:
                 outputs = rematerialized(layer, hidden, memory, **options)
             else:
                 outputs = layer(hidden, memory=memory, **options)
-            hidden, weights = outputs if return_attention_scores else (outputs, None)
-            layer_weights.append(weights)
+            hidden, *own = outputs if with_weights else [outputs]
+            weights.append(own)
             hidden_states.append(hidden)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         outputs = self.attach_mask(hidden, mask=padding_mask)
-        extra = [layer_weights] * return_attention_scores + [hidden_states] * return_hidden_states
+        extra = [list(kind) for kind in zip(*weights, strict=True)]  # the layers of each kind
+        extra += [hidden_states] * return_hidden_states
         return (outputs, *extra) if extra else outputs
 
     def project_memory(self, memory, memory_padding_mask=None):
@@ -161,15 +165,15 @@ class Decoder(Block):
         training=None,
         return_attention_scores=False,
         return_hidden_states=False,
+        return_self_attention_scores=False,
         **implicit_masks,
     ):
-        """Returns symbolic outputs, the weights over the memory float32."""
-        outputs, extra = keras.KerasTensor(inputs.shape, self.compute_dtype), []
-        if return_attention_scores:
-            weights = memory_weights_spec(self.num_heads, inputs, memory)
-            extra.append([weights] * self.num_layers)
-        if return_hidden_states:
-            extra.append([outputs] * self.num_layers)
+        """Returns symbolic outputs, the weights float32."""
+        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        keys = [memory] * return_attention_scores + [inputs] * return_self_attention_scores
+        kinds = [attention_weights_spec(self.num_heads, inputs, key) for key in keys]
+        kinds += [outputs] * return_hidden_states
+        extra = [[kind] * self.num_layers for kind in kinds]
         return (outputs, *extra) if extra else outputs
 
     def get_config(self):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, attention_weights_spec
 from keras_transformer.masking import combine_masks, zero_masked
 
 
@@ -37,8 +37,9 @@ class DecoderLayer(Block):
         (batch, target, d_model).
 
     Returns:
-        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
-        and the float32 weights over the memory, (batch, heads, target, source).
+        A tensor of the layer's compute dtype. `return_attention_scores=True` appends the float32
+        weights over the memory, (batch, heads, target, source), and
+        `return_self_attention_scores=True` those over the input, (batch, heads, target, target).
 
     Raises:
         ValueError: for a bad argument, a d_model that num_heads does not divide, a mask that is
@@ -89,11 +90,12 @@ class DecoderLayer(Block):
         memory_attention_mask=None,
         training=None,
         return_attention_scores=False,
+        return_self_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns the transformed positions, and the weights over the memory if asked."""
+        """Returns the transformed positions, and the attention weights asked for."""
         self._check_memory(memory, return_attention_scores)
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
@@ -108,8 +110,10 @@ class DecoderLayer(Block):
             value_mask=padding_mask,
             attention_mask=attention_mask,
             use_causal_mask=True,
+            return_attention_scores=return_self_attention_scores,
             training=training,
         )
+        attended, self_weights = attended if return_self_attention_scores else (attended, None)
         hidden = self.self_attention_residual.leave(inputs, attended, training)
 
         weights = None
@@ -129,7 +133,9 @@ class DecoderLayer(Block):
         transformed = self.feed_forward(normed, training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
         outputs = self.attach_mask(outputs, mask=padding_mask)
-        return (outputs, weights) if return_attention_scores else outputs
+        extra = [weights] * return_attention_scores
+        extra += [self_weights] * return_self_attention_scores
+        return (outputs, *extra) if extra else outputs
 
     def _check_memory(self, memory, return_attention_scores):
         if return_attention_scores and memory is None:
@@ -240,19 +246,14 @@ class DecoderLayer(Block):
         memory_attention_mask=None,
         training=None,
         return_attention_scores=False,
+        return_self_attention_scores=False,
         **implicit_masks,
     ):
-        """Returns symbolic outputs, the weights over the memory float32."""
+        """Returns symbolic outputs, the weights float32."""
         outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        return outputs, memory_weights_spec(self.num_heads, inputs, memory)
-
-
-def memory_weights_spec(num_heads, inputs, memory):
-    """Symbolic weights over the memory: (batch, heads, target, source), float32."""
-    shape = (inputs.shape[0], num_heads, inputs.shape[1], memory.shape[1])
-    return keras.KerasTensor(shape, "float32")
+        keys = [memory] * return_attention_scores + [inputs] * return_self_attention_scores
+        extra = [attention_weights_spec(self.num_heads, inputs, key) for key in keys]
+        return (outputs, *extra) if extra else outputs
 
 
 def heads_first(projected):

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, attention_weights_spec
 from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.layers.rematerialization import rematerialized
 from keras_transformer.masking import combine_masks
@@ -28,8 +28,9 @@ class Encoder(Block):
         (batch, length). attention_mask: (batch, query, key). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype; with `return_hidden_states=True` the pair of it and
-        the list of each layer's output, before the final normalisation.
+        A tensor of the layer's compute dtype. `return_attention_scores=True` appends the list of
+        each layer's weights, (batch, heads, query, key), and `return_hidden_states=True` the list
+        of each layer's output before the final normalisation.
 
     Raises:
         ValueError: for a bad argument or a mask that is not boolean.
@@ -82,23 +83,32 @@ class Encoder(Block):
         attention_mask=None,
         training=None,
         return_hidden_states=False,
+        return_attention_scores=False,
         mask=None,
         inputs_mask=None,
     ):
-        """Returns the memory, one vector a position, and each layer's output if asked."""
+        """Returns the memory, one vector a position, and what else is asked of each layer."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        hidden, hidden_states = inputs, []
+        hidden, layer_weights, hidden_states = inputs, [], []
+        options = {
+            "padding_mask": padding_mask,
+            "attention_mask": attention_mask,
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+        }
         for layer in self.layers:
-            masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-            if self.remat and training:
-                hidden = rematerialized(layer, hidden, training=training, **masks)
+            if self.remat and training and not return_attention_scores:
+                outputs = rematerialized(layer, hidden, **options)
             else:
-                hidden = layer(hidden, training=training, **masks)
+                outputs = layer(hidden, **options)
+            hidden, weights = outputs if return_attention_scores else (outputs, None)
+            layer_weights.append(weights)
             hidden_states.append(hidden)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         outputs = self.attach_mask(hidden, mask=padding_mask)
-        return (outputs, hidden_states) if return_hidden_states else outputs
+        extra = [layer_weights] * return_attention_scores + [hidden_states] * return_hidden_states
+        return (outputs, *extra) if extra else outputs
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
@@ -111,11 +121,17 @@ class Encoder(Block):
         attention_mask=None,
         training=None,
         return_hidden_states=False,
+        return_attention_scores=False,
         **implicit_masks,
     ):
-        """Returns symbolic outputs."""
-        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        return (outputs, [outputs] * self.num_layers) if return_hidden_states else outputs
+        """Returns symbolic outputs, the attention weights float32."""
+        outputs, extra = keras.KerasTensor(inputs.shape, self.compute_dtype), []
+        if return_attention_scores:
+            weights = attention_weights_spec(self.num_heads, inputs, inputs)
+            extra.append([weights] * self.num_layers)
+        if return_hidden_states:
+            extra.append([outputs] * self.num_layers)
+        return (outputs, *extra) if extra else outputs
 
     def get_config(self):
         """Returns the constructor's arguments."""

@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, attention_weights_spec
 from keras_transformer.masking import combine_masks, zero_masked
 
 
@@ -32,7 +32,8 @@ class EncoderLayer(Block):
         (batch, query, key). Output: (batch, length, d_model).
 
     Returns:
-        A tensor of the layer's compute dtype.
+        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
+        and the float32 attention weights (batch, heads, query, key).
 
     Raises:
         ValueError: for a bad argument, a d_model that num_heads does not divide, or a mask that
@@ -71,10 +72,11 @@ class EncoderLayer(Block):
         padding_mask=None,
         attention_mask=None,
         training=None,
+        return_attention_scores=False,
         mask=None,
         inputs_mask=None,
     ):
-        """Returns the transformed positions."""
+        """Returns the transformed positions, and the attention weights if asked."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         if self.added_position is not None:
             inputs = self.added_position(inputs, training=training)
@@ -86,14 +88,32 @@ class EncoderLayer(Block):
             normed,
             value_mask=padding_mask,
             attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
             training=training,
         )
+        attended, weights = attended if return_attention_scores else (attended, None)
         hidden = self.attention_residual.leave(inputs, attended, training)
 
         transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        return self.attach_mask(outputs, mask=padding_mask)
+        outputs = self.attach_mask(outputs, mask=padding_mask)
+        return (outputs, weights) if return_attention_scores else outputs
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
         return input_shape
+
+    def compute_output_spec(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        **implicit_masks,
+    ):
+        """Returns symbolic outputs, the attention weights float32."""
+        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        return outputs, attention_weights_spec(self.num_heads, inputs, inputs)

@@ -189,8 +189,8 @@ class Transformer(keras.Model):
         memory = self.encode(source_ids, training=training)
         return self.decode(target_ids, memory, source_ids, training=training)
 
-    def encode(self, source_ids, training=None):
-        """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
+    def encode(self, source_ids, training=None, **options):
+        """Returns the memory (batch, source, d_model) of `source_ids`; options are `Encoder`'s."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids)
         embedded = self.source_embedding(source_ids)
@@ -198,7 +198,7 @@ class Transformer(keras.Model):
             embedded = self.source_positions(embedded)
         embedded = self.source_dropout(embedded, training=training)
         mask = padding_mask(source_ids, self.pad_id)
-        return self.encoder(embedded, padding_mask=mask, training=training)
+        return self.encoder(embedded, padding_mask=mask, training=training, **options)
 
     def decode(self, target_ids, memory, source_ids, training=None):
         """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
@@ -212,6 +212,12 @@ class Transformer(keras.Model):
             target_ids, memory, source_ids, training=False, return_attention_scores=True
         )
         return weights
+
+    def self_attention_weights(self, source_ids, target_ids):
+        """Returns those of source and target over themselves: each encoder and decoder layer's."""
+        memory, weights = self.encode(source_ids, training=False, return_attention_scores=True)
+        options = {"training": False, "return_self_attention_scores": True}
+        return weights, self._run_decoder(target_ids, memory, source_ids, **options)[1]
 
     def _run_decoder(self, target_ids, memory, source_ids, **options):
         self._build_once()

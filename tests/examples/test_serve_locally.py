@@ -4,7 +4,6 @@ import concurrent.futures
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -160,32 +159,6 @@ def test_what_it_cannot_serve_it_says(arguments, message):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver")
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for argument in [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-sync",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--window-size=900,900",
-        "--disable-dev-shm-usage",
-    ]:
-        options.add_argument(argument)
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
-    yield driver
-    driver.quit()
 
 
 def test_a_person_types_and_sees_hypotheses_and_alignment(server, browser, tmp_path):

@@ -120,6 +120,19 @@ def test_encode_and_decode_are_the_model_in_two_halves():
 # --- Vocabularies.
 
 
+def test_self_attention_weights_are_rows_over_the_tokens_that_may_be_seen():
+    model = built(num_layers=2)
+    of_source, of_target = model.self_attention_weights(SOURCE_IDS, TARGET_IDS)
+    assert len(of_source) == len(of_target) == 2
+    for weights, ids in ((of_source, SOURCE_IDS), (of_target, TARGET_IDS)):
+        seen = np.broadcast_to((ids > 0)[:, None, None, :], weights[0].shape)
+        if ids is TARGET_IDS:
+            seen = np.tril(seen)
+        for found in map(array, weights):
+            np.testing.assert_array_equal(found > 0, seen)
+            np.testing.assert_allclose(found.sum(axis=-1), 1.0, atol=1e-5)
+
+
 def test_one_vocabulary_is_one_matrix_and_two_are_two():
     joint, separate = built(), built(vocab_size=None, source_vocab_size=11, target_vocab_size=19)
     assert joint.count_params() + 11 * 15 + (19 - VOCAB) * 15 == separate.count_params()

@@ -1,0 +1,115 @@
+"""A beam search that keeps what it did at every step, and that as a tree of hypotheses."""
+
+from typing import NamedTuple
+
+import numpy as np
+from keras import ops, tree
+
+from keras_transformer import BeamSearch
+from keras_transformer.decoding.result import IMPOSSIBLE
+
+
+class WatchedBeamSearch(BeamSearch):
+    """Searches one sentence as `BeamSearch` does, by its own code, and keeps every step.
+
+    After a call `beams` holds the `Beams` before the first step and after each, as arrays, and
+    `following` the log-probabilities (1, beam, vocab) of what might follow at each step.
+    """
+
+    def loop(self, unfinished, advance, beams):
+        """Runs the search's loop in Python."""
+        self.beams, self.following = [kept(beams)], []
+        while unfinished(beams):
+            beams = advance(beams)
+            self.beams.append(kept(beams))
+        return beams
+
+    def next_log_probs(self, task, now, logits):
+        """Keeps what may follow each hypothesis."""
+        log_probs = super().next_log_probs(task, now, logits)
+        self.following.append(ops.convert_to_numpy(log_probs))
+        return log_probs
+
+
+def kept(beams):
+    """The beams as arrays, without the model's caches."""
+    parts = beams._replace(state=None, coverage=None)
+    return tree.map_structure(lambda x: None if x is None else ops.convert_to_numpy(x), parts)
+
+
+class Node(NamedTuple):
+    """A hypothesis: that of `parent`, its place in the list of all, and one token more.
+
+    `total` is the sum of log-probabilities. `score` is that of a finished hypothesis, None for a
+    live one. `following` lists the likeliest next tokens as (token, log-probability), None where
+    the search did not go on.
+    """
+
+    parent: int
+    token: int
+    length: int
+    total: float
+    score: float | None = None
+    following: list | None = None
+
+
+class Step(NamedTuple):
+    """The hypotheses after a step: places of the live ones, and of the finished ones kept."""
+
+    live: list
+    finished: list
+
+
+def hypotheses_of(search, bos_id, num_following=6):
+    """All hypotheses that a `WatchedBeamSearch` of one sentence kept: the nodes, and the steps."""
+    nodes, steps = [Node(-1, bos_id, 0, 0.0)], [Step([0], [])]
+    live_at, finished_at = [{0: 0}], {}  # places by slot, and by (length, slot)
+    for index, now in enumerate(search.beams[1:], start=1):
+        live_at.append({})
+        for slot in np.flatnonzero(now.log_probs[0] > IMPOSSIBLE / 2):
+            parent = live_at[index - 1][now.paths[0, slot, index - 1]]
+            live_at[index][slot] = len(nodes)
+            total = float(now.log_probs[0, slot])
+            nodes.append(Node(parent, int(now.tokens[slot]), index, total))
+        finished = []
+        for path, score, length in finished_of(now.pool):
+            slot = path[length]
+            if (length, slot) not in finished_at:
+                parent = live_at[length - 1][path[length - 1]]
+                token, gained = (part[0, length, slot] for part in now.written[:2])
+                total = nodes[parent].total + float(gained)
+                finished_at[length, slot] = len(nodes)
+                nodes.append(Node(parent, int(token), int(length), total, float(score)))
+            finished.append(finished_at[length, slot])
+        steps.append(Step(list(live_at[index].values()), finished))
+    for slots, log_probs in zip(live_at, search.following, strict=False):
+        for slot, place in slots.items():
+            taken = [node.token for node in nodes if node.parent == place]
+            likeliest = following_of(log_probs[0, slot], num_following, taken)
+            nodes[place] = nodes[place]._replace(following=likeliest)
+    return nodes, steps
+
+
+def finished_of(pool):
+    """Path, score and length of each finished hypothesis of the only sentence, the best first."""
+    paths, scores, lengths = (part[0].reshape(-1, *part.shape[3:]) for part in pool)
+    order = np.argsort(-scores, kind="stable")
+    return [(paths[i], scores[i], lengths[i]) for i in order if scores[i] > IMPOSSIBLE / 2]
+
+
+def following_of(log_probs, count, taken):
+    """The `count` likeliest tokens, and those that the search took, the likeliest first."""
+    order = np.argsort(-log_probs, kind="stable")
+    likeliest = [int(i) for i in order[:count] if log_probs[i] > IMPOSSIBLE / 2]
+    tokens = [*likeliest, *(token for token in taken if token not in likeliest)]
+    tokens = sorted(tokens, key=lambda token: -log_probs[token])
+    return [(token, float(log_probs[token])) for token in tokens]
+
+
+def ids_of(nodes, place):
+    """The ids of a hypothesis, `bos_id` first."""
+    ids = []
+    while place >= 0:
+        ids.append(nodes[place].token)
+        place = nodes[place].parent
+    return ids[::-1]

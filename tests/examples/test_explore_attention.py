@@ -1,0 +1,268 @@
+"""The data and the page of explore_attention.py: the model's weights, the search's own steps."""
+
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from explore_attention import explore, load_run, page_of
+from keras_transformer import (
+    BeamSearch,
+    LearnedPositionalEncoding,
+    RecurrentSeq2Seq,
+    Transformer,
+)
+from keras_transformer.text import CharacterTokenizer
+from tests.backends import randomise
+from watched_search import WatchedBeamSearch, hypotheses_of, ids_of
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "explore_attention.py"
+SENTENCE = "fab"
+LAYERS, HEADS, BEAM, LONGEST = 2, 3, 5, 7
+TOKENIZER = CharacterTokenizer.train(["abcdefg"])
+
+
+def transformer(seed=0, **options):
+    sizes = {"num_layers": LAYERS, "d_model": 6 * HEADS, "num_heads": HEADS, "d_ff": 13}
+    # No search goes on beyond the positions that there are.
+    position = LearnedPositionalEncoding(LONGEST)
+    model = Transformer(TOKENIZER.vocab_size, **sizes, position=position, **options)
+    model.build()
+    return randomise(model, seed, scale=0.5)
+
+
+def recurrent(**options):
+    model = RecurrentSeq2Seq(TOKENIZER.vocab_size, d_model=10, **options)
+    model.build()
+    return randomise(model, scale=0.5)
+
+
+def explored(model=None, sentence=SENTENCE, **options):
+    search = WatchedBeamSearch(**{"beam_size": BEAM, **options})
+    return explore(model or transformer(), TOKENIZER, TOKENIZER, sentence, search)
+
+
+@functools.cache
+def usual():
+    """The data of one model and sentence, for those who only read it."""
+    return explored()
+
+
+def source_ids(sentence=SENTENCE):
+    return np.array([[*TOKENIZER.tokenize([sentence])[0].numpy(), TOKENIZER.eos_id]])
+
+
+def path_to(data, place):
+    return [] if place < 0 else [*path_to(data, data["nodes"][place]["parent"]), place]
+
+
+@pytest.mark.parametrize("make", [transformer, recurrent])
+@pytest.mark.parametrize(
+    "options",
+    [{"beam_size": 1}, {"beam_size": 4}, {"length_penalty": 2.0}, {"early_stopping": True}],
+)
+def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
+    model = make()
+    options = {"beam_size": BEAM, **options}
+    expected = model.generate(source_ids(), BeamSearch(**options), max_length=LONGEST)
+    search = WatchedBeamSearch(**options)
+    model.generate(source_ids(), search, max_length=LONGEST)
+    nodes, steps = hypotheses_of(search, model.bos_id)
+    lengths = np.asarray(expected.lengths)[0]
+    found = [place for place in steps[-1].finished if nodes[place].score is not None]
+    assert len(found) == (lengths > 0).sum() >= 1
+    for place, ids, length, score in zip(
+        found, np.asarray(expected.ids)[0], lengths, np.asarray(expected.scores)[0], strict=False
+    ):
+        assert ids_of(nodes, place)[1:] == ids[:length].tolist()
+        assert nodes[place].score == pytest.approx(score, abs=1e-5)
+        normaliser = ((5 + length) / 6) ** search.length_penalty
+        assert nodes[place].total / normaliser == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_hypothesis_has_the_log_probability_that_score_gives(seed):
+    model, search = transformer(seed), WatchedBeamSearch(BEAM)
+    model.generate(source_ids(), search)
+    nodes, steps = hypotheses_of(search, model.bos_id)
+    assert max(node.length for node in nodes) > 2
+    for step in steps[1:4]:
+        for place in (*step.live, *step.finished):
+            rescored = model.score(source_ids(), np.array([ids_of(nodes, place)[1:]]))
+            assert nodes[place].total == pytest.approx(float(rescored.log_prob[0]), abs=1e-4)
+
+
+def test_live_hypotheses_are_the_likeliest_extensions_that_have_not_ended():
+    data = usual()
+    eos = data["special"][1]
+    for before, after in zip(data["steps"][:-1], data["steps"][1:], strict=True):
+        followers = [
+            (data["nodes"][place]["total"] + np.log(share / 1000), heir)
+            for place in before["live"]
+            for (piece, share), heir in zip(
+                data["nodes"][place]["following"], data["nodes"][place]["taken"], strict=True
+            )
+            if share > 100 and piece != eos
+        ]
+        totals = [data["nodes"][place]["total"] for place in after["live"]]
+        if not totals:  # at the largest length all have ended
+            assert after is data["steps"][-1]
+            continue
+        assert totals == sorted(totals, reverse=True)
+        survivors = {heir for _, heir in followers if heir is not None}
+        assert survivors <= set(after["live"])
+        dropped = [total for total, heir in followers if heir is None]
+        if dropped and len(totals) == BEAM:
+            assert max(dropped) <= min(totals) + 0.01  # shares are rounded
+
+
+def test_survivors_go_on_and_what_is_taken_is_in_the_next_step():
+    data = usual()
+    heirs = 0
+    for before, after in zip(data["steps"][:-1], data["steps"][1:], strict=True):
+        taken = [h for place in before["live"] for h in data["nodes"][place]["taken"]]
+        taken = {heir for heir in taken if heir is not None}
+        new = set(after["finished"]) - set(before["finished"])
+        assert taken == set(after["live"]) | new
+        heirs += len(taken)
+        for heir in taken:
+            assert data["nodes"][heir]["parent"] in before["live"]
+    assert heirs == len(data["nodes"]) - 1 > BEAM
+    assert not any(data["nodes"][place]["following"] for place in data["steps"][-1]["live"])
+
+
+def test_the_likeliest_next_tokens_are_the_models_own():
+    model, data = transformer(), usual()
+    targets = np.array([[model.bos_id]])
+    logits = np.array(model((source_ids(), targets))[0, -1], "float64")
+    shares = np.exp(logits - logits.max())
+    shares = shares / shares.sum()
+    shares[[model.pad_id, model.bos_id]] = 0.0
+    best = np.argsort(-shares)[:6]
+    following = data["nodes"][0]["following"][:6]
+    assert [piece for piece, _ in following] == TOKENIZER.pieces(best)
+    np.testing.assert_allclose([share for _, share in following], 1000 * shares[best], atol=0.6)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"window": 2}])
+def test_the_weights_are_the_models_for_each_word_of_the_translation(options):
+    model = transformer(**options)
+    data = explored(model)
+    best = data["steps"][-1]["finished"][0]
+    path = path_to(data, best)
+    search = WatchedBeamSearch(BEAM)
+    model.generate(source_ids(), search)
+    nodes, _ = hypotheses_of(search, model.bos_id)
+    inputs = np.array([ids_of(nodes, best)[:-1]])
+    of_source, of_target = model.self_attention_weights(source_ids(), inputs)
+    cross = model.attention_weights(source_ids(), inputs)
+    for layer in range(LAYERS):
+        encoder = np.array(data["encoder"][layer])
+        assert encoder.shape == (HEADS, source_ids().shape[1], source_ids().shape[1])
+        np.testing.assert_allclose(encoder / 1000, of_source[layer][0], atol=6e-4)
+        for position, place in enumerate(path[:-1]):
+            weights = data["nodes"][place]["weights"]
+            row = np.array(weights["cross"][layer]) / 1000
+            np.testing.assert_allclose(row, cross[layer][0, :, position], atol=6e-4)
+            row = np.array(weights["decoder"][layer]) / 1000
+            assert row.shape == (HEADS, position + 1)
+            expected = of_target[layer][0, :, position, : position + 1]
+            np.testing.assert_allclose(row, expected, atol=6e-4)
+
+
+def test_every_row_of_every_hypothesis_that_went_on_sums_to_1():
+    data = usual()
+    went_on = [node for node in data["nodes"] if node["following"]]
+    assert len(went_on) > len(data["steps"])
+    for node in went_on:
+        for rows in node["weights"].values():
+            sums = np.array(rows).sum(axis=-1)
+            assert sums.shape == (LAYERS, HEADS)
+            np.testing.assert_allclose(sums, 1000, atol=12)  # each is rounded
+    np.testing.assert_allclose(np.sum(data["encoder"], axis=-1), 1000, atol=12)
+
+
+@pytest.mark.parametrize("attention", ["dot", "additive"])
+def test_a_recurrent_model_shows_its_attention_to_the_source(attention):
+    data = explored(recurrent(attention=attention))
+    assert data["encoder"] is None
+    weights = np.array(data["nodes"][0]["weights"]["cross"])
+    assert weights.shape == (1, 1, len(SENTENCE) + 1)
+    assert list(data["nodes"][0]["weights"]) == ["cross"]
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence", "message"),
+    [
+        (transformer, "", "`sentence` must have from 1 to 100 tokens. Received: sentence='' of 0"),
+        (transformer, "a" * 101, "Received: sentence='aaa.* of 101"),
+        (lambda: recurrent(attention=None), "a", "Received: model with attention=None"),
+        (lambda: keras.Sequential(), "a", "Received: model=Sequential"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(model, sentence, message):
+    with pytest.raises(ValueError, match=message):
+        explored(model(), sentence)
+
+
+HOSTILE = "</script><script>alert(1)</script><!-- & {{script}} {{data}} \u2028 'א' \"\\u003c\""
+
+
+def test_hostile_text_stays_text():
+    data = {**usual(), "sentence": HOSTILE, "source": [HOSTILE, "<b>"]}
+    page = page_of(data)
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<!--" not in page
+    (held,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert json.loads(held)["sentence"] == HOSTILE
+    assert json.loads(held) == json.loads(json.dumps(data))
+
+
+def test_the_page_names_nothing_outside_of_itself():
+    page = page_of(usual())
+    assert "{{" not in page
+    assert not re.search(r"https?:|//\w|\bsrc=|@import|url\(|fetch\(|XMLHttp|import\(", page)
+    assert re.findall(r'href="([^"]*)"', page) == ["data:,"]  # the icon: none
+
+
+def write_run(path, model):
+    path.mkdir()
+    model.save(path / "model.keras")
+    TOKENIZER.save(path / "source.tokenizer")
+
+
+def test_a_run_is_loaded_with_the_tokenizer_of_each_side(tmp_path):
+    write_run(tmp_path / "run", transformer())
+    model, source, target = load_run(tmp_path / "run")
+    assert source is target
+    CharacterTokenizer.train(["xyz"]).save(tmp_path / "run" / "target.tokenizer")
+    _, source, target = load_run(tmp_path / "run")
+    assert (source.vocab_size, target.vocab_size) == (TOKENIZER.vocab_size, 4 + 3)
+    with pytest.raises(ValueError, match="must be the directory of a finished run"):
+        load_run(tmp_path)
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, EXAMPLE, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+def test_the_program_writes_the_page_and_says_the_translation(tmp_path):
+    write_run(tmp_path / "run", transformer())
+    output = tmp_path / "page.html"
+    done = run(tmp_path / "run", SENTENCE, "--output", output, "--beam-size", 2)
+    assert done.returncode == 0, done.stderr
+    data = explored(beam_size=2)
+    assert done.stdout.splitlines()[-1] == f"{output}: {data['translation']}"
+    assert output.read_text(encoding="utf-8") == page_of(data)
+    done = run(tmp_path / "run", SENTENCE, "--beam-size", 0)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: `beam_size` must be")
