@@ -1,7 +1,10 @@
 """The guide keeps its word: each block of code gives what it shows, in both editions."""
 
 import doctest
+import functools
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,14 @@ def blocks_of(text):
     return [(found["language"], found["body"]) for found in FENCE.finditer(text)]
 
 
-def failures_of(text, name):
+def failures_of(text):
     """Runs the examples of a page from the top, and gives what doctest says of those that fail."""
-    source = "\n".join(body for language, body in blocks_of(text) if language == "pycon")
-    test = doctest.DocTestParser().get_doctest(source, {"__name__": name}, name, name, 0)
+    return failures_of_code("\n".join(body for _, body in blocks_of(text)))
+
+
+@functools.cache  # code that both editions have runs once
+def failures_of_code(source):
+    test = doctest.DocTestParser().get_doctest(source, {"__name__": "page"}, "page", None, 0)
     report = []
     doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
     return "".join(report)
@@ -34,8 +41,8 @@ def failures_of(text, name):
 
 def test_a_wrong_number_is_found():
     page = "Text.\n\n```pycon\n>>> 1 + 1\n3\n```\n"
-    assert "Expected:\n    3\nGot:\n    2" in failures_of(page, "page")
-    assert failures_of(page.replace("3", "2"), "page") == ""
+    assert "Expected:\n    3\nGot:\n    2" in failures_of(page)
+    assert failures_of(page.replace("3", "2")) == ""
 
 
 def test_there_are_twelve_steps_in_both_editions():
@@ -49,7 +56,7 @@ def test_there_are_twelve_steps_in_both_editions():
 def test_code_gives_what_it_shows(page, edition):
     text = text_of(edition, page)
     assert {language for language, _ in blocks_of(text)} == {"pycon"}
-    assert failures_of(text, page) == ""
+    assert failures_of(text) == ""
 
 
 @pytest.mark.parametrize("edition", EDITIONS)
@@ -78,3 +85,16 @@ def test_both_editions_have_the_same_code_formulas_and_pictures(page):
 def test_pictures_of_a_page_are_there_and_small(page):
     for name in PICTURE.findall(text_of("English", page)):
         assert (GUIDE / name).stat().st_size < 150_000
+
+
+def test_the_script_draws_the_pictures_that_the_pages_show(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(GUIDE)
+    importlib.import_module("pictures").main(tmp_path)
+    for name in ("pictures", "diagrams"):
+        sys.modules.pop(name)
+    shown = {name for page in PAGES for name in PICTURE.findall(text_of("English", page))}
+    assert {path.name for path in tmp_path.iterdir()} == shown
+    assert {path.name for path in GUIDE.glob("*.png")} == shown
+    assert {line.split(":")[0] for line in capsys.readouterr().out.splitlines()} == shown
+    assert sum((GUIDE / name).stat().st_size for name in shown) < 1_500_000

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import diagrams
 import numpy as np
+from keras import ops
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
@@ -94,7 +95,8 @@ def masks():
     padding = padding_mask(np.array([[7, 5, 9, 0]]))[:, None, :]
     both = combine_masks(causal_mask(4), padding)
     names = ["1", "2", "3", "pad"]
-    grids = (np.repeat(np.array(padding), 4, 1), np.array(causal_mask(4)), np.array(both))
+    grids = [ops.convert_to_numpy(grid) for grid in (padding, causal_mask(4), both)]
+    grids[0] = np.repeat(grids[0], 4, axis=1)  # the same for each query
     titles = ("padding", "causal", "both")
     for panel, grid, title in zip(row, grids, titles, strict=True):
         panel.imshow(grid[0], cmap=ListedColormap(["#ffffff", BLUE]), vmin=0, vmax=1)
