@@ -51,8 +51,8 @@ class MultiHeadAttention(AttentionProjections):
         attention_axes: axes attended over; None for all but batch and width.
         sliding_window: Keras's way to say `window + 1`.
         flash_attention: None lets the backend choose its fused kernel, True asks for it.
-        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer,
-            activity_regularizer, kernel_constraint, bias_constraint: of each projection.
+        kernel_initializer, bias_initializer, kernel_regularizer: of each projection.
+        bias_regularizer, activity_regularizer, kernel_constraint, bias_constraint: the same.
         use_gate: multiply the heads by `sigmoid(query W_G)` before the output projection.
         seed: of the dropout.
         output_dim: width of the output.

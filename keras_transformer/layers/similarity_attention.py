@@ -20,7 +20,7 @@ class SimilarityAttention(keras.layers.Layer):
     |---|---|
     | `"dot"` | `q . m` |
     | `"scaled_dot"` | `q . m / sqrt(d)` |
-    | `"cosine"` | `s (q . m) / (|q| |m|)`, s learned, from sqrt(d) on |
+    | `"cosine"` | `s (q . m) / (norm(q) norm(m))`, s learned, from sqrt(d) on |
     | `"general"` | `q W m` |
     | `"additive"` | `v . tanh(W q + U m)` |
 
