@@ -135,15 +135,18 @@ class RunDirectory:
     def export(self, translator, scores):
         """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""
         path = self.path / "export" / "1"
-        scratch = self.path / ".export"
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch, older = self.path / ".export", self.path / ".export-before"
+        for left in (scratch, older):  # of a run that was stopped here
+            shutil.rmtree(left, ignore_errors=True)
         settings = json.loads((self.path / "settings.json").read_text())
         languages = {side: language_of(settings, side) for side in ("source", "target")}
         card = {"languages": languages, "data": settings, "scores": scores}
         translator.export(scratch, card, verbose=False)
-        shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            os.replace(path, older)
         os.replace(scratch, path)
+        shutil.rmtree(older, ignore_errors=True)
 
     def load_model(self, name="model.keras"):
         """Loads a `.keras` file of the run."""

@@ -23,6 +23,10 @@ class CompiledModel(tf.Module):
         super().__init__(name="compiled_model")
         self.model = model
         self.search = search
+        # As `search`, with as many hypotheses as beams, and with alignments.
+        hypotheses = {"num_hypotheses": search.beam_size} if isinstance(search, BeamSearch) else {}
+        self.whole_search = changed(search, **hypotheses)
+        self.aligning_search = changed(search, return_alignments=True)
         self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
         self.max_length = max_length
         self.jit_compile = jit_compile
@@ -88,12 +92,10 @@ class CompiledModel(tf.Module):
 
     def search_with(self, source_ids, prefix_ids, length_limits, length_penalty):
         """As `search_ids`, as many hypotheses as there are beams, under options of each row."""
-        search = self.search
         options = {"prefix_ids": prefix_ids, "length_limits": length_limits}
-        if isinstance(search, BeamSearch):
-            search = changed(search, num_hypotheses=search.beam_size)
+        if isinstance(self.search, BeamSearch):
             options["length_penalty"] = length_penalty
-        result = self._generate(source_ids, search, **options)
+        result = self._generate(source_ids, self.whole_search, **options)
         return result.ids, result.scores
 
     def align_ids(self, source_ids):
@@ -101,7 +103,7 @@ class CompiledModel(tf.Module):
 
         Both as wide as they can ever be, so that results of all shapes go together.
         """
-        result = self._generate(source_ids, changed(self.search, return_alignments=True))
+        result = self._generate(source_ids, self.aligning_search)
         is_text = (source_ids != self.model.pad_id) & (source_ids != self.model.eos_id)
         # Nothing to translate: the translation is empty too.
         some = tf.reduce_any(is_text, axis=1, keepdims=True)

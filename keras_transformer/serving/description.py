@@ -54,11 +54,9 @@ def describe_export(path):
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")
-    needs = f" and tensorflow-text from {oldest} on" if oldest else ""
-    print(
-        f"Written by TensorFlow {meta_graph.meta_info_def.tensorflow_version}; runs with "
-        f"TensorFlow{needs}."
-    )
+    written_by = f"TensorFlow {meta_graph.meta_info_def.tensorflow_version}"
+    print(f"Written by {written_by}: runs with that or a later one", end="")
+    print(f", and the TF Text of it (its operations exist since {oldest})." if oldest else ".")
     return {
         "signatures": signatures,
         "bytes": size,

@@ -90,16 +90,17 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
 
 def write_saved_model(translator, path):
     """Writes graph and variables."""
-    compiled, root = translator.compiled, tf.Module()
-    # The variables themselves: a loader that is not Python finds none behind Keras's layers. The
-    # functions as they are traced: those that the saver found in a module it would trace once more.
-    # Without the states of dropout's seeds, which differ from process to process.
-    root.weights = [variable.value for variable in compiled.model.weights]
-    root.shapes_met = list(compiled.shapes_met.values())
+    root = tf.Module()
+    root.shapes_met = list(translator.compiled.shapes_met.values())
     met = [shapes.numpy() for shapes in root.shapes_met]
+    # The functions as they are traced: those that the saver found in a module it would trace again.
     signatures = {
         name: getattr(translator.graph, name).get_concrete_function() for name in SIGNATURES
     }
+    # The variables themselves: a loader that is not Python finds none behind Keras's layers. Those
+    # that are read, so not the states of dropout's seeds, which differ from process to process.
+    read = {id(v): v for function in signatures.values() for v in function.graph.variables}
+    root.variables_read = list(read.values())
     try:
         for shapes in root.shapes_met:  # the server has met none yet
             shapes.assign(tf.zeros_like(shapes))

@@ -17,12 +17,13 @@ PIECES_TRIED = 50  # in search of one that can be repeated
 WARM_UP = "tf_serving_warmup_requests"
 BATCHING = """\
 # The graph divides any batch into the sizes that it is compiled for ({sizes}) itself,
-# so no allowed_batch_sizes are needed. num_batch_threads is best the number of cores.
-max_batch_size {{ value: {largest} }}
+# so no allowed_batch_sizes are needed. Do not let the server split requests: it joins what comes
+# back by rows, and the pieces of align are as many as the longest of each batch has.
+# A request of more texts than max_batch_size is refused.
+# num_batch_threads is best the number of cores.
+max_batch_size {{ value: 1024 }}
 batch_timeout_micros {{ value: 1000 }}
 max_enqueued_batches {{ value: 100 }}
-enable_large_batch_splitting {{ value: true }}
-max_execution_batch_size {{ value: {largest} }}
 num_batch_threads {{ value: 2 }}
 """
 
@@ -34,9 +35,8 @@ def write_server_files(path, translator, card, operations):
     """
     folder = os.path.join(path, EXTRA)
     os.makedirs(folder)
-    compiled = translator.compiled
     sizes = [str(rows) for rows in sorted({rows for rows, _ in translator.shapes})]
-    batching = BATCHING.format(sizes=", ".join(sizes), largest=compiled.row_limits[0])
+    batching = BATCHING.format(sizes=", ".join(sizes))
     card = json.dumps(model_card(translator, card, operations), indent=2, ensure_ascii=False)
     for name, text in (("batching_parameters.txt", batching), ("model_card.json", f"{card}\n")):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:

@@ -84,6 +84,16 @@ def test_a_translation_begins_with_the_prefix_it_is_given():
     assert translator().translate(["abc"], prefixes=["GG"])[0][0][0].startswith("GG")
 
 
+def test_a_prefix_is_written_as_its_tokenizer_writes_it():
+    prefixes = ["G\u00e9", "\ufb01"]  # unknown to the vocabulary
+    answer = request(["abc"] * 2, prefixes=prefixes)["translations"]
+    tokenizer = translator().graph.target_tokenizer
+    for hypotheses, prefix in zip(answer, prefixes, strict=True):
+        written = tokenizer.detokenize(tokenizer.tokenize([prefix])).numpy()[0]
+        assert hypotheses[0].startswith(written)
+        assert written != prefix.encode()
+
+
 def test_a_prefix_is_only_that_of_the_first_part():
     long = "a" * 31 + "bc"
     first, second = request([long], prefixes=["G"])["translations"][0, 0].split(b" ")

@@ -88,8 +88,9 @@ def test_a_text_of_every_length_is_found_for_every_tokenizer(make):
 def test_the_batching_parameters_are_those_of_the_compiled_shapes(exported):
     text = (exported / "assets.extra" / "batching_parameters.txt").read_text()
     settings = dict(re.findall(r"^(\w+) { value: (\d+) }$", text, re.MULTILINE))
-    assert int(settings["max_batch_size"]) == max(rows for rows, _ in translator().shapes) == 4
-    assert {"batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"} < set(settings)
+    assert int(settings.pop("max_batch_size")) > max(rows for rows, _ in translator().shapes) == 4
+    # No splitting of requests: `align` gives rows of other widths for other batches.
+    assert set(settings) == {"batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
     assert "(1, 2, 4)" in text
 
 
@@ -130,7 +131,7 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
     files = [file for file in exported.rglob("*") if file.is_file()]
     assert described["bytes"] == sum(file.stat().st_size for file in files)
     printed = capsys.readouterr().out
-    for text in ("serving_default", "int32[batch, any]", "runs with TensorFlow.", "MiB"):
+    for text in ("serving_default", "int32[batch, any]", "runs with that or a later one.", "MiB"):
         assert text in printed
 
 
