@@ -33,6 +33,11 @@ def length_bins(lengths):
     return list(zip(map(int, starts), map(int, edges[1:]), strict=True))
 
 
+def label_of(low, high):
+    """A bin as people write it."""
+    return f"{low}" if low == high else f"{low}-{high}"
+
+
 def by_length(rows, lengths):
     """The quality of a model in each bin: mean and 95 % interval, (bins, 3)."""
     qualities = [np.array(row["qualities"]) for row in rows]
@@ -42,7 +47,7 @@ def by_length(rows, lengths):
 
 def print_table(rows, lengths, quality_name):
     """Prints a line a model."""
-    bins = [f"{low}-{high}" for low, high in length_bins(lengths)]
+    bins = [label_of(*ends) for ends in length_bins(lengths)]
     heads = [quality_name, "95 % interval", *bins, *TIMES]
     print(f"{'model':<14}{'parameters':>11}" + "".join(f"{head:>14}" for head in heads))
     for name, found in rows.items():
@@ -69,7 +74,7 @@ def draw(rows, lengths, quality_name, path):
         cost = np.mean([row["epoch_cpu_seconds"] for row in found])
         errors = [[mean - low], [high - mean]]
         panels[1].errorbar(cost, mean, errors, capsize=3, linestyle="none", **style)
-    panels[0].set_xticks(range(len(bins)), [f"{low}-{high}" for low, high in bins])
+    panels[0].set_xticks(range(len(bins)), [label_of(*ends) for ends in bins])
     panels[0].set(xlabel="length of the source (tokens)", ylabel=f"{quality_name} (%)")
     panels[1].set(
         xlabel="seconds of the processor for a pass of the data", ylabel="all lengths (%)"

@@ -134,15 +134,26 @@ def check_scaling(results, args):
     draw_scaling(results, args, start)
 
 
-def start_of(similarity, width, rows=400, keys=16):
+def normal_vectors(width, rows=400, keys=16):
+    """Queries (rows, 1, width) and keys (rows, keys, width), normal with variance 1."""
+    generator = np.random.default_rng(0)
+    return (generator.normal(size=(rows, n, width)).astype("float32") for n in (1, keys))
+
+
+def products_of(width):
+    """The dot products of queries and keys."""
+    query, memory = normal_vectors(width)
+    return np.einsum("bqd,bkd->bqk", query, memory)
+
+
+def start_of(similarity, width):
     """What an untrained attention gives for normal queries and keys of variance 1.
 
     Returns the entropy of its weights in nats, and the sum over the keys of w (1 - w), the slopes
     of the weights by their own scores: near 0 the softmax passes no gradient on.
     """
     keras.utils.set_random_seed(0)
-    generator = np.random.default_rng(0)
-    query, memory = (generator.normal(size=(rows, n, width)).astype("float32") for n in (1, keys))
+    query, memory = normal_vectors(width)
     _, weights = SimilarityAttention(similarity)(query, memory)
     weights = keras.ops.convert_to_numpy(weights)[:, 0].astype("float64")
     entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=-1).mean()
@@ -169,6 +180,8 @@ def trained_lookup(model, similarity, width, seed):
 
 def draw_scaling(results, args, start):
     """Draws entropy, slope and accuracy by width, and prints them."""
+    variances = [np.var(products_of(width)) for width in WIDTHS]
+    print(f"variance of a dot product at d_k {WIDTHS}: {np.round(variances, 1)}")
     figure, panels = experiments.new_panels(3, width=4.0, height=3.6)
     for name, (color, marker) in SIMILARITIES.items():
         key = {"experiment": "scaling", "similarity": name, "updates": LOOKUP_UPDATES}
@@ -192,7 +205,7 @@ def draw_scaling(results, args, start):
         shown = ", ".join(f"{mean:.1f} ± {half:.1f}" for mean, half in points)
         print(f"{'':<11} accuracy after training at d_k {TRAINED_WIDTHS}: {shown}")
     panels[0].axhline(np.log(16), color="#777777", linestyle=":")
-    panels[0].annotate("equal weights", (4, np.log(16)), (0, 4), textcoords="offset points")
+    panels[0].annotate("equal weights", (64, np.log(16)), (0, 4), textcoords="offset points")
     panels[2].axhline(100 / symbols.NUM_VALUES, color="#777777", linestyle=":")
     panels[2].annotate(
         "guessing", (4, 100 / symbols.NUM_VALUES), (0, 4), textcoords="offset points"

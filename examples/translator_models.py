@@ -55,4 +55,4 @@ def picture_title(args):
     """What the picture of the attention shows."""
     if args.model == "transformer":
         return "Where each head of the last decoder layer looks while it writes"
-    return f"Where the decoder looks while it writes, similarity {args.similarity}"
+    return f"Where the decoder looks ({args.similarity})"

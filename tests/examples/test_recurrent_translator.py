@@ -40,7 +40,7 @@ def test_what_was_chosen_is_in_the_model_its_description_and_its_settings(monkey
     ]
     bilinear = parsed(monkeypatch, "--model", "recurrent", "--similarity", "general")
     assert new_model(bilinear, vocab_size=20, **IDS).attention == "general"
-    assert picture_title(bilinear).endswith("similarity general")
+    assert picture_title(bilinear) == "Where the decoder looks (general)"
 
 
 def test_the_settings_of_a_transformer_are_as_before_so_that_its_runs_go_on(monkeypatch):
