@@ -24,7 +24,7 @@ from benchmarks.variants import STATEMENTS, check_parts
 from keras_transformer import RecurrentSeq2Seq, SimilarityAttention, Transformer
 
 LENGTHS = [5, 10, 15, 20, 25, 30]
-LONG_UPDATES, LONG_BATCH = 200, 64
+LONG_UPDATES, LONG_BATCH = 500, 64
 REVERSERS = {
     "no attention": (BLACK, dict(attention=None)),
     "scaled dot": (BLUE, dict(attention="scaled_dot")),
@@ -199,7 +199,8 @@ def draw_scaling(results, args, start):
         panels[0].plot(WIDTHS, entropy, **style)
         panels[1].plot(WIDTHS, slope, **style)
         middle, half = np.array(points).T
-        panels[2].errorbar(TRAINED_WIDTHS, middle, half, capsize=3, **style)
+        errors = [half, np.minimum(half, 100 - middle)]
+        panels[2].errorbar(TRAINED_WIDTHS, middle, errors, capsize=3, **style)
         print(f"{name:<11} entropy at d_k {WIDTHS}: {np.round(entropy, 2)}")
         print(f"{'':<11} slope: {np.round(slope, 3)}")
         shown = ", ".join(f"{mean:.1f} ± {half:.1f}" for mean, half in points)
