@@ -24,16 +24,16 @@ from benchmarks.variants import STATEMENTS, check_parts
 from keras_transformer import RecurrentSeq2Seq, SimilarityAttention, Transformer
 
 LENGTHS = [5, 10, 15, 20, 25, 30]
-LONG_UPDATES, LONG_BATCH = 500, 64
+LONG_UPDATES, LONG_BATCH = 200, 64
 REVERSERS = {
-    "no attention": (BLACK, dict(attention=None)),
-    "scaled dot": (BLUE, dict(attention="scaled_dot")),
-    "additive": (ORANGE, dict(attention="additive")),
-    "Transformer": (GREEN, None),
+    "no attention": (BLACK, "x", dict(attention=None)),
+    "scaled dot": (BLUE, "s", dict(attention="scaled_dot")),
+    "additive": (ORANGE, "^", dict(attention="additive")),
+    "Transformer": (GREEN, "o", None),
 }
 WIDTHS = [4, 16, 64, 256, 1024]
 TRAINED_WIDTHS = [4, 16, 64, 256]
-SIMILARITIES = {"dot": (ORANGE, "o"), "scaled_dot": (BLUE, "s"), "additive": (GREEN, "^")}
+SIMILARITIES = {"dot": (ORANGE, "o"), "scaled_dot": (BLUE, "s"), "additive": (GREEN, "^", "^")}
 LOOKUP_UPDATES, LOOKUP_BATCH, LOOKUP_RATE, NUM_ENTRIES = 400, 64, 0.01, 8
 
 
@@ -84,7 +84,7 @@ def check_long(results, args):
 
 def new_reverser(name):
     """A model of width 64 for the task of reversing."""
-    vocab_size, options = symbols.FIRST + symbols.NUM_SYMBOLS, REVERSERS[name][1]
+    vocab_size, options = symbols.FIRST + symbols.NUM_SYMBOLS, REVERSERS[name][-1]
     if options is None:
         model = Transformer(
             vocab_size, num_layers=2, d_model=64, num_heads=4, d_ff=128, dropout=0, norm_first=True
@@ -95,19 +95,31 @@ def new_reverser(name):
     return model
 
 
+def shares_of(name, results, args):
+    """The symbols that a model has right, in percent, (seeds, lengths)."""
+    key = {"experiment": "long", "model": name, "updates": LONG_UPDATES}
+    return 100 * np.array([results.find({**key, "seed": seed})["right"] for seed in args.seeds])
+
+
 def draw_long(results, args):
     """Draws the share of right symbols by length, and prints it."""
     figure, (panel,) = experiments.new_panels(width=6.4)
     print(f"{'share right at length':<22}" + "".join(f"{length:>14}" for length in LENGTHS))
-    for name, (color, _) in REVERSERS.items():
-        key = {"experiment": "long", "model": name, "updates": LONG_UPDATES}
-        rows = [results.find({**key, "seed": seed})["right"] for seed in args.seeds]
-        points = [interval([100 * row[place] for row in rows]) for place in range(len(LENGTHS))]
+    shares = {name: shares_of(name, results, args) for name in REVERSERS}
+    for name, (color, marker, _) in REVERSERS.items():
+        points = [interval(column) for column in shares[name].T]
         print(f"{name:<22}" + "".join(f"{m:7.1f} ± {h:4.1f}" for m, h in points))
         middle, half = np.array(points).T
-        panel.plot(LENGTHS, middle, color=color, marker="o", label=name)
+        panel.plot(LENGTHS, middle, color=color, marker=marker, label=name)
         low, high = np.clip([middle - half, middle + half], 0, 100)
         panel.fill_between(LENGTHS, low, high, color=color, alpha=0.15)
+    for name in ("scaled dot", "additive"):
+        gains = (shares[name] - shares["no attention"]).T
+        more, half = interval(gains[-1] - gains[0])
+        print(
+            f"{name} attention gains {gains[0].mean():.1f} points at length {LENGTHS[0]} and "
+            f"{gains[-1].mean():.1f} at {LENGTHS[-1]}: {more:.1f} ± {half:.1f} more"
+        )
     panel.axhline(100 / symbols.NUM_SYMBOLS, color="#777777", linestyle=":", label="guessing")
     panel.set(xlabel="length of the sequence", ylabel="symbols right (%)", ylim=(0, 103))
     panel.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -15,6 +15,7 @@ from keras_transformer.text import SentencePieceTokenizer, translation_dataset
 UPDATES, WARMUP, TOKENS_PER_BATCH = 300, 100, 512
 PEAK = 0.004  # at d_model 64, and as 1 / sqrt(d_model) at other widths
 FEW_PAIRS = 1000
+MEAN = dict(color=BLUE, markersize=14, markeredgewidth=2.5, capsize=4)
 
 
 class Statement(NamedTuple):
@@ -199,7 +200,7 @@ def verdict(mean, half):
 
 def draw(name, statement, rows, args):
     """Draws the loss of every seed and the mean, a row a variant."""
-    figure, panels = experiments.new_panels(2, width=4.6, height=1.1 + 0.5 * len(rows))
+    figure, panels = experiments.new_panels(2, width=4.6, height=1.4 + 0.5 * len(rows))
     for panel, key, scale, title in (
         (panels[0], "loss", 1, "held-out loss of a token (nats)"),
         (panels[1], "exact", 100, "held-out pairs right (%)"),
@@ -207,10 +208,15 @@ def draw(name, statement, rows, args):
         for place, found in enumerate(rows.values()):
             values = [scale * row[key] for row in found]
             mean, half = interval(values)
-            panel.errorbar(mean, place, xerr=half, color=BLUE, marker="s", capsize=4, zorder=3)
-            panel.plot(values, [place] * len(values), "o", color=ORANGE, alpha=0.7, zorder=4)
+            label = {"label": "mean, 95 % interval" if place == 0 else None}
+            panel.errorbar(mean, place, xerr=half, fmt="|", **MEAN, **label)
+            label = {"label": "one seed" if place == 0 else None}
+            panel.plot(values, [place + 0.2] * len(values), "o", color=ORANGE, **label)
         panel.set_yticks(range(len(rows)), list(rows) if key == "loss" else [""] * len(rows))
         panel.invert_yaxis()
         panel.margins(y=0.25)
         panel.set_xlabel(title)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
+    )
     experiments.save(figure, f"{args.pictures}/statement_{name}.png")
