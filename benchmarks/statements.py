@@ -4,7 +4,7 @@
 
 Names: long (attention helps most on long sequences), scaling (dot products need scaling as they
 grow wide, additive similarity does not), and those of benchmarks.variants, about the parts of a
-Transformer: heads, key_width, positions, sum, dropout, size. Without names: all.
+Transformer: heads, key_width, positions, sum, dropout, dropout_long, size. Without names: all.
 
 Results stay in FILE: stopped, or with more seeds, the same command goes on with what is missing.
 One thread, TensorFlow without XLA, so that the seconds of the processor say what a training costs.

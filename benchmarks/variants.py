@@ -22,8 +22,8 @@ class Statement(NamedTuple):
     """What is said, the variants that it compares, and which should have the lower loss."""
 
     claim: str
-    variants: dict  # label: options of `small_translator`, and `pairs`, how many are trained on
-    better: list  # (label, label): the first is said to be better; with None nothing is said
+    variants: dict  # label: options of `small_translator`, `pairs` to train on and `updates`
+    better: list  # (label, label): the first is said to be better than the second
 
 
 BASE = {}
@@ -64,6 +64,14 @@ STATEMENTS = {
             "0.3": dict(pairs=FEW_PAIRS, dropout=0.3),
         },
         [("0.1", "none"), ("0.3", "none")],
+    ),
+    "dropout_long": Statement(
+        "dropout helps where the training is long enough to learn the pairs by heart",
+        {
+            "none": dict(pairs=300, updates=1200),
+            "0.1": dict(pairs=300, updates=1200, dropout=0.1),
+        },
+        [("0.1", "none")],
     ),
     "size": Statement(
         "bigger models are better (Table 3, C)",
@@ -118,21 +126,22 @@ class Dates:
             *zip(*pairs, strict=True), self.tokenizer, verbose=False, **options
         )
 
-    def training(self, num_pairs, seed):
-        """`UPDATES` batches of the first `num_pairs` pairs, pass after pass."""
+    def training(self, num_pairs, num_batches, seed):
+        """Batches of the first `num_pairs` pairs, pass after pass."""
         return self.dataset(
             self.train[:num_pairs],
             tokens_per_batch=TOKENS_PER_BATCH,
             max_shapes=2,
             shuffle=True,
             seed=seed,
-            batches_per_epoch=UPDATES,
+            batches_per_epoch=num_batches,
         )
 
 
 def train_variant(options, seeds, data, results):
     """Trains one variant with each seed, and keeps what it reached on held-out pairs."""
-    options_of_model = {name: value for name, value in options.items() if name != "pairs"}
+    training = {"pairs": None, "updates": UPDATES, **options}
+    options_of_model = {n: value for n, value in options.items() if n not in ("pairs", "updates")}
     width = options.get("d_model", 64)
 
     def make():
@@ -143,7 +152,7 @@ def train_variant(options, seeds, data, results):
         experiments.restarted(model, make, seed)
         began = experiments.clock()
         history = model.fit(
-            data.training(options.get("pairs"), seed), shuffle=False, verbose=0
+            data.training(training["pairs"], training["updates"], seed), shuffle=False, verbose=0
         ).history
         seconds, cpu = experiments.clock() - began
         loss, exact = held_out(model, data.test)
