@@ -33,7 +33,7 @@ REVERSERS = {
 }
 WIDTHS = [4, 16, 64, 256, 1024]
 TRAINED_WIDTHS = [4, 16, 64, 256]
-SIMILARITIES = {"dot": (ORANGE, "o"), "scaled_dot": (BLUE, "s"), "additive": (GREEN, "^", "^")}
+SIMILARITIES = {"dot": (ORANGE, "o"), "scaled_dot": (BLUE, "s"), "additive": (GREEN, "^")}
 LOOKUP_UPDATES, LOOKUP_BATCH, LOOKUP_RATE, NUM_ENTRIES = 400, 64, 0.01, 8
 
 
