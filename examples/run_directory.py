@@ -15,6 +15,7 @@ from keras_transformer.callbacks import ExactResume
 
 README = """\
 A translator trained with keras_transformer.
+Model: {model}
 
 {summary}
 
@@ -39,7 +40,7 @@ source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens i
 target.tokenizer    the target's, when source and target do not share one
 history.csv         loss, perplexity, learning rate and seconds of each epoch
 learning_curve.png  the history as a picture
-attention.png       what each head of the last decoder layer looks at, for one sentence
+attention.png       where the decoder looks while it writes one sentence, if it has attention
 translations.txt    the translations of the test set, line by line
 summary.txt         the figures of the test set
 settings.json       the settings of the run
@@ -126,10 +127,10 @@ class RunDirectory:
             ]
         return [{**row, "epoch": int(row["epoch"])} for row in rows[:epochs]]
 
-    def write_readme(self, summary, sample):
-        """Writes README.txt."""
+    def write_readme(self, model, summary, sample):
+        """Writes README.txt; `model` says in a few words what was trained."""
         sample = sample.replace('"', "'")
-        text = README.format(summary=summary, name=self.path, sample=sample)
+        text = README.format(model=model, summary=summary, name=self.path, sample=sample)
         self.write("README.txt", text)
 
     def export(self, translator, scores):

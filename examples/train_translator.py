@@ -5,6 +5,9 @@ few minutes. With --source and --target it learns from any two line-aligned text
 
     python examples/train_translator.py --source train.en --target train.de --size tiny
 
+With --model recurrent it trains the encoder-decoder of LSTMs or GRUs that came before the
+Transformer, about as large, with attention by the --similarity that you name or with none.
+
 Stopped with Ctrl-C or by a crash, the same command goes on from the last finished epoch.
 """
 
@@ -31,7 +34,6 @@ from keras_transformer import (
     PaddingRatio,
     Perplexity,
     TokenCount,
-    Transformer,
     UpdateSchedule,
     WarmupSchedule,
     plots,
@@ -46,7 +48,8 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from train_options import SIZES, parse_arguments
+from train_options import RECURRENT, SIZES, parse_arguments
+from translator_models import describe, new_model, picture_title
 
 NUM_DATE_PAIRS = 30_000
 NUM_SAMPLES = 3
@@ -110,9 +113,12 @@ def run(args):
     hypotheses = translator(sources, progress=True)
     directory.write("translations.txt", "".join(f"{flat(text)}\n" for text in hypotheses))
     summary = evaluate(args, hypotheses, references)
-    directory.write_readme(summary, sources[0])
+    directory.write_readme(describe(args), summary, sources[0])
     directory.export(translator, summary)
-    draw(directory, model, source_tokenizer, target_tokenizer, sources, hypotheses)
+    draw_learning(directory)
+    if args.similarity != "none":
+        both = source_tokenizer, target_tokenizer
+        draw_attention(directory, args, model, *both, sources, hypotheses)
     directory.write("summary.txt", f"{summary}\n")
     say(f"Wrote {args.output}: see README.txt there.")
 
@@ -157,6 +163,8 @@ def run_settings(args, train):
         settings["batches_per_epoch"] = args.batches_per_epoch
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
+    if args.model == "recurrent":
+        settings |= {name: getattr(args, name) for name in ("model", *RECURRENT)}
     return settings | {"training_pairs": len(train)}
 
 
@@ -233,9 +241,9 @@ def train_model(
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {args.output}")
     say(
-        f"Training a {args.size} model of {model.count_params():,} parameters; the first epoch "
-        f"also compiles {len(train_data.report.shapes) + len(validation_data.report.shapes)} "
-        "shapes ..."
+        f"Training a model of {model.count_params():,} parameters ({describe(args)}); the first "
+        "epoch also compiles "
+        f"{len(train_data.report.shapes) + len(validation_data.report.shapes)} shapes ..."
     )
     sampler = Translator(
         model,
@@ -292,19 +300,13 @@ def build_model(args, source_tokenizer, target_tokenizer):
         }
     else:
         vocabularies = {"vocab_size": source_tokenizer.vocab_size}
-    model = Transformer(
+    model = new_model(
+        args,
         **vocabularies,
-        num_layers=size["layers"],
-        d_model=size["d_model"],
-        num_heads=size["heads"],
-        d_ff=size["d_ff"],
-        dropout=size["dropout"],
-        norm_first=size["pre_norm"],
         pad_id=source_tokenizer.pad_id,
         bos_id=source_tokenizer.bos_id,
         eos_id=source_tokenizer.eos_id,
     )
-    model.build()
     # WarmupSchedule peaks at scale / sqrt(d_model * warmup).
     natural_peak = (size["d_model"] * size["warmup"]) ** -0.5
     scale = 1.0 if size["peak"] is None else size["peak"] / natural_peak
@@ -380,11 +382,15 @@ def evaluate(args, hypotheses, references):
     return "\n".join(lines)
 
 
-def draw(directory, model, source_tokenizer, target_tokenizer, sources, hypotheses):
-    """Draws the learning curve, and the attention heads for one sentence of readable length."""
+def draw_learning(directory):
+    """Draws the learning curve."""
     plots.learning_curve(directory.path / "history.csv").savefig(
         directory.path / "learning_curve.png", dpi=120
     )
+
+
+def draw_attention(directory, args, model, source_tokenizer, target_tokenizer, sources, hypotheses):
+    """Draws the attention for one sentence of readable length."""
     lengths = source_tokenizer.tokenize(sources).row_lengths().numpy()
     chosen = int(np.argmin(np.abs(lengths - READABLE_LENGTH)))
     source_ids = source_tokenizer.tokenize([sources[chosen]])[0].numpy()
@@ -397,7 +403,7 @@ def draw(directory, model, source_tokenizer, target_tokenizer, sources, hypothes
         keras.ops.convert_to_numpy(weights)[0],
         target_tokenizer.pieces([*output_ids, target_tokenizer.eos_id]),
         source_tokenizer.pieces(source_ids),
-        title="Where each head of the last decoder layer looks while it writes",
+        title=picture_title(args),
     )
     figure.savefig(directory.path / "attention.png", dpi=120)
 

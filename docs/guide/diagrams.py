@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from keras_transformer import plots
+from keras_transformer.plots.drawing import COLORS
 
-BLUE, ORANGE, GREEN, PURPLE = plots.BLUE, plots.ORANGE, plots.GREEN, plots.PURPLE
+BLUE, ORANGE, GREEN, PURPLE = COLORS[:4]
 GREY, PALE = "#555555", "#eef3f8"
 
 

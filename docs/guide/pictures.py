@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 from keras_transformer import PositionalEncoding, WarmupSchedule, plots
 from keras_transformer.masking import causal_mask, combine_masks, padding_mask
+from keras_transformer.plots.drawing import COLORS
 
-BLUE, ORANGE, GREEN, PURPLE = plots.BLUE, plots.ORANGE, plots.GREEN, plots.PURPLE
+BLUE, ORANGE, GREEN, PURPLE = COLORS[:4]
 GREY = "#555555"
 
 

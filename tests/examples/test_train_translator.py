@@ -3,22 +3,18 @@
 import csv
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from keras_transformer.text import CharacterTokenizer
+from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
 from train_translator import build_model
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TRAIN = EXAMPLES / "train_translator.py"
-TRANSLATE = EXAMPLES / "translate.py"
 FILES = {
     "README.txt",
     "attention.png",
@@ -30,40 +26,6 @@ FILES = {
     "summary.txt",
     "translations.txt",
 }
-
-
-def run(script, *arguments, text=None):
-    return subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        input=text,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
-        check=False,
-    )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    """Two files of short sentences, the target each word of the source backwards."""
-    directory = tmp_path_factory.mktemp("corpus")
-    generator = random.Random(7)
-    words = ["red", "old", "tall", "cat", "dog", "bird", "sees", "likes", "a", "the", "my"]
-    sources = [" ".join(generator.choices(words, k=generator.randint(2, 6))) for _ in range(600)]
-    targets = [" ".join(word[::-1] for word in source.split()) for source in sources]
-    sources[5], targets[9] = "", " "
-    (directory / "test.en").write_text("".join(f"{line}\n" for line in [*sources[:40]]))
-    (directory / "test.xx").write_text("".join(f"{line}\n" for line in [*targets[:40]]))
-    (directory / "text.en").write_text("".join(f"{line}\n" for line in sources))
-    (directory / "text.xx").write_text("".join(f"{line}\n" for line in targets))
-    return directory
-
-
-def job(corpus, output, *more):
-    files = ["--source", corpus / "text.en", "--target", corpus / "text.xx"]
-    files += ["--test-source", corpus / "test.en", "--test-target", corpus / "test.xx"]
-    size = ["--size", "mini", "--vocab-size", 5000, "--tokens-per-batch", 1024]
-    return [*files, *size, "--output", output, *more]
 
 
 @pytest.fixture(scope="module")
