@@ -36,7 +36,7 @@ except ImportError as missing:
     )
 
 from rest_form import Refused, answer_of, inputs_of
-from signature_runner import SignatureRunner, load_signatures
+from signature_runner import SignatureRunner, load_signatures, signature_definitions
 
 PAGE = Path(__file__).with_name("serving_page.html")
 
@@ -54,7 +54,7 @@ def main():
     if args.warm_up:
         print("Compiling for one short text and for several ...", flush=True)
         runner.warm_up()
-    app = make_app(runner, args, version)
+    app = make_app(runner, signature_definitions(directory), args, version)
     config = uvicorn.Config(
         app,
         host=args.host,
@@ -86,9 +86,10 @@ class AnnouncedServer(uvicorn.Server):
             print(f"Serving on {address} ; Ctrl-C stops.", flush=True)
 
 
-def make_app(runner, args, version):
+def make_app(runner, definitions, args, version):
     """The application: what each address answers."""
     name = args.name
+    addresses = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
 
     @contextlib.asynccontextmanager
     async def running(app):
@@ -120,19 +121,21 @@ def make_app(runner, args, version):
         text = prometheus_client.generate_latest(registry)
         return Response(text, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
-    @app.get(f"/v1/models/{name}")
+    @app.get(addresses[0])
+    @app.get(addresses[1])
     async def status():
         ready = {"error_code": "OK", "error_message": ""}
         found = {"version": version, "state": "AVAILABLE", "status": ready}
         return {"model_version_status": [found]}
 
-    @app.get(f"/v1/models/{name}/metadata")
+    @app.get(f"{addresses[0]}/metadata")
+    @app.get(f"{addresses[1]}/metadata")
     async def metadata():
         spec = {"name": name, "signature_name": "", "version": version}
-        return {"model_spec": spec, "metadata": {"signature_def": runner.described()}}
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
 
-    @app.post(f"/v1/models/{name}:predict")
-    @app.post(f"/v1/models/{name}/versions/{version}:predict")
+    @app.post(f"{addresses[0]}:predict")
+    @app.post(f"{addresses[1]}:predict")
     async def predict(request: Request):
         signature = "unknown"
         with contextlib.ExitStack() as stack:

@@ -3,12 +3,15 @@
 import asyncio
 import concurrent.futures
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import prometheus_client
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations of the SavedModel)
+from google.protobuf.json_format import MessageToDict
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from rest_form import Refused
 
@@ -60,6 +63,19 @@ def load_signatures(directory):
     return found
 
 
+def signature_definitions(directory):
+    """The signatures as TensorFlow Serving describes them: their protocol buffers as JSON."""
+    saved_model = SavedModel.FromString(Path(directory, "saved_model.pb").read_bytes())
+    return {
+        name: MessageToDict(
+            definition,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        for name, definition in saved_model.meta_graphs[0].signature_def.items()
+    }
+
+
 class SignatureRunner:
     """Queues requests and runs them in one thread, as TensorFlow takes all cores for each.
 
@@ -106,19 +122,6 @@ class SignatureRunner:
         """How many shapes the functions of the export have met so far."""
         model = next(iter(self.signatures.values())).model
         return sum(int(shapes.numpy().sum()) for shapes in getattr(model, "shapes_met", ()))
-
-    def described(self):
-        """Names, types and shapes of all signatures."""
-        return {
-            name: {
-                side: {
-                    key: {"dtype": spec.dtype, "shape": [size or -1 for size in spec.shape]}
-                    for key, spec in specs.items()
-                }
-                for side, specs in (("inputs", signature.inputs), ("outputs", signature.outputs))
-            }
-            for name, signature in self.signatures.items()
-        }
 
     def warm_up(self):
         """Runs what the page needs once, so that nobody waits for a compilation."""

@@ -84,9 +84,11 @@ def how_to_call(path, signatures, batch=("A first sentence.", "Another.")):
     name = os.path.basename(parent) if version.isdigit() else version
     texts = ", ".join(f'"{text}"' for text in batch)
     url = f"http://localhost:8501/v1/models/{name}:predict"
+    advice = "" if version.isdigit() else f"It serves numbered directories: export to {path}/1.\n"
     return f"""\
 With TensorFlow Serving (REST on 8501, gRPC on 8500; names of all signatures: \
 {", ".join(sorted(signatures))}):
+{advice}\
   curl -d '{{"signature_name": "serving_default", "inputs": {{"text": [{texts}]}}}}' {url}
 
   import grpc, tensorflow as tf

@@ -109,9 +109,14 @@ def test_it_tells_what_it_serves(server):
     (version,) = json.loads(server.get("/v1/models/translator"))["model_version_status"]
     assert version["version"] == "2"
     assert version["state"] == "AVAILABLE"
-    signatures = json.loads(server.get("/v1/models/translator/metadata"))["metadata"]
-    described = signatures["signature_def"]["n_best"]["outputs"]["scores"]
-    assert described == {"dtype": "float32", "shape": [-1, 3]}
+    for address in ("/v1/models/translator", "/v1/models/translator/versions/2"):
+        # TensorFlow Serving's form: the map of the protocol buffer has the name of its field, too.
+        metadata = json.loads(server.get(f"{address}/metadata"))["metadata"]
+        signatures = metadata["signature_def"]["signature_def"]
+        described = signatures["n_best"]["outputs"]["scores"]
+        assert described["dtype"] == "DT_FLOAT"
+        assert [size["size"] for size in described["tensor_shape"]["dim"]] == ["-1", "3"]
+        assert signatures["n_best"]["method_name"] == "tensorflow/serving/predict"
 
 
 def test_bad_requests_are_refused_and_good_ones_go_on(server):

@@ -14,6 +14,7 @@ from trained import translator
 import keras_transformer
 from keras_transformer import Transformer
 from keras_transformer.serving import Translator, describe_export, load
+from keras_transformer.serving.description import how_to_call
 from keras_transformer.serving.operations import (
     TENSORFLOW,
     TENSORFLOW_TEXT,
@@ -144,6 +145,11 @@ def test_an_export_tells_how_to_call_it(tmp_path, capsys):
     assert len(translator()(texts)) == 2
     snippet = printed[printed.index("  import grpc") :]
     compile("\n".join(line[2:] for line in snippet.splitlines()), "snippet", "exec")
+    assert "It serves numbered directories" not in printed
+    unnumbered = how_to_call(tmp_path / "letters", ["score"])
+    assert (
+        f"It serves numbered directories: export to {tmp_path / 'letters'}/1.\n  curl" in unnumbered
+    )
 
 
 def test_the_oldest_tensorflow_text_is_that_of_the_youngest_operation():
