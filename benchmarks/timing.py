@@ -2,11 +2,19 @@
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import time
 
+# What makes TensorFlow and JAX say of each program that XLA compiled that it did.
+LOG_COMPILATIONS = {
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+    "TF_CPP_VMODULE": "device_compilation_profiler=1",
+    "JAX_LOG_COMPILES": "1",
+}
+COMPILATION = re.compile(r"times, compile time: |Finished XLA compilation of ")
 THREADS = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 
 
@@ -28,7 +36,11 @@ def interleaved(functions, seconds=2.0, least=5):
 
 
 def lines_of(command, environment=None, cwd=None):
-    """Runs `command` and returns the JSON lines it printed; none, and its error, if it failed."""
+    """Runs `command` and returns the JSON lines it printed; none, and its error, if it failed.
+
+    Each has `compilations` besides, the number of programs that XLA compiled, which is right where
+    `environment` has LOG_COMPILATIONS.
+    """
     done = subprocess.run(
         command,
         env={**os.environ, **(environment or {})},
@@ -40,4 +52,6 @@ def lines_of(command, environment=None, cwd=None):
     if done.returncode:
         print(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}", file=sys.stderr)
         return []
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    compilations = len(COMPILATION.findall(done.stderr))
+    return [{**line, "compilations": compilations} for line in lines]

@@ -5,14 +5,15 @@
 Sizes, data and losses are those of the peers' scripts, which `--peers` names: tiny has d_model 128,
 4+4 layers and 128 pairs of 16+16 tokens, base 512, 6+6 and 32 of 32+32; 8,000 tokens, dropout and
 label smoothing 0.1, Adam. Every measurement is a process of its own, all take turns in each
-round, and the best round of each counts. Leave the machine alone meanwhile.
+round, and the best round of each counts. Leave the machine alone meanwhile: a line says so where
+a peer found that other processes took more than a tenth of a core. Compilations are those of XLA.
 """
 
 import argparse
 import os
 import sys
 
-from benchmarks.timing import THREADS, lines_of
+from benchmarks.timing import LOG_COMPILATIONS, THREADS, lines_of
 
 # name: script and options
 OURS = {
@@ -53,9 +54,12 @@ def main():
                 for line in lines[-1:]:
                     if line["tok_s"] > best.get(name, {"tok_s": 0})["tok_s"]:
                         best[name] = line
+                    others, compiled = line.get("other_cores", 0), line["compilations"]
                     print(
                         f"round {number + 1}  {size}  {name:<24} {line['tok_s']:8,} tokens/s, "
-                        f"first step {line['first_s']:6.1f} s, peak {line['rss_mb']:,} MB",
+                        f"first step {line['first_s']:6.1f} s, {compiled} compilations, "
+                        f"peak {line['rss_mb']:,} MB"
+                        + (f"; others took {others} cores" if others > 0.1 else ""),
                         flush=True,
                     )
         print(f"\n{size:<26} {'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}")
@@ -67,14 +71,14 @@ def main():
 def ours(name, size):
     """The lines printed by our own contestant."""
     command = [sys.executable, "-m", "benchmarks.ours_training", "--size", size, *OURS[name]]
-    return lines_of(command)
+    return lines_of(command, LOG_COMPILATIONS)
 
 
 def peer(name, size, args):
     """The lines printed by a peer's script."""
     script, *options = PEERS[name]
     command = [args.peer_python, script, "--size", size, *options]
-    return lines_of(command, THREADS, cwd=args.peers)
+    return lines_of(command, {**THREADS, **LOG_COMPILATIONS}, cwd=args.peers)
 
 
 if __name__ == "__main__":
