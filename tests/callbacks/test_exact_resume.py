@@ -118,7 +118,10 @@ def test_a_broken_file_says_so(tmp_path):
 @on_tensorflow
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
-    """Real processes, real text, XLA, `kill -9`; the training is longer than any of the lives."""
+    """Real processes, real text, XLA, `kill -9`; the training is longer than any of the lives.
+
+    With the mean of the last epochs, and the best model by the quality of that mean.
+    """
     whole = run(tmp_path / "whole")
     assert whole.wait() == 0
     draw, state = random.Random(7), tmp_path / "killed" / "state.npz"
@@ -136,10 +139,17 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert run(tmp_path / "killed").wait() == 0
-    expected, found = (np.load(tmp_path / name / "final.npz") for name in ("whole", "killed"))
-    assert expected.files == found.files
-    for name in expected.files:
-        np.testing.assert_array_equal(found[name], expected[name])
+    for file in ("final.npz", "state.npz"):  # the mean of the last epochs, and the last itself
+        expected, found = (np.load(tmp_path / name / file) for name in ("whole", "killed"))
+        assert expected.files == found.files
+        for name in expected.files:
+            np.testing.assert_array_equal(found[name], expected[name])
+    expected, found = (tmp_path / name / "best.keras" for name in ("whole", "killed"))
+    figures = expected.with_name("best.keras.json").read_text()
+    assert found.with_name("best.keras.json").read_text() == figures
+    expected, found = map(keras.models.load_model, (expected, found))
+    for weight, same in zip(expected.get_weights(), found.get_weights(), strict=True):
+        np.testing.assert_array_equal(same, weight)
 
 
 def run(directory):

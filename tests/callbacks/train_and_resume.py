@@ -7,14 +7,15 @@ import keras
 import numpy as np
 
 from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
-from keras_transformer.callbacks import ExactResume
+from keras_transformer.callbacks import AverageCheckpoints, ExactResume, TranslationQuality
+from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, translation_dataset
 
 EPOCHS = 120
 
 
 def main(directory):
-    """Trains to the end, and writes the weights."""
+    """Trains to the end, and writes the weights: the mean of the last epochs, and the best mean."""
     words = ["".join(chr(97 + (i * k) % 26) for k in range(1, 3 + i % 7)) for i in range(400)]
     tokenizer = CharacterTokenizer("abcdefghijklmnopqrstuvwxyz")
     resume = ExactResume(directory)
@@ -39,7 +40,17 @@ def main(directory):
         keras.optimizers.Adam(WarmupSchedule(32, 50)), MaskedCrossentropy(0.1), jit_compile=True
     )
     fit = dict(initial_epoch=resume.epoch, epochs=EPOCHS, verbose=0, shuffle=False)
-    model.fit(data, **fit, callbacks=[resume])
+    average = AverageCheckpoints(Path(directory) / "epochs", last=5)
+    quality = TranslationQuality(
+        Translator(model, tokenizer, max_length=12),
+        words[:50],
+        [word[::-1] for word in words[:50]],
+        metrics=["chrf", "exact_match"],
+        every=15,
+        filepath=Path(directory) / "best.keras",
+        average=average,
+    )
+    model.fit(data, **fit, callbacks=[average, quality, resume])
     weights = {f"w{i}": value for i, value in enumerate(model.get_weights())}
     np.savez(Path(directory) / "final.npz", **weights)
 
