@@ -23,7 +23,6 @@ from benchmarks import (
     variants,
 )
 from benchmarks.experiments import Results
-from tests.backends import on_tensorflow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -84,7 +83,6 @@ def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     assert holds(page, capsys.readouterr().out)
 
 
-@on_tensorflow  # another backend draws other weights for the untrained attention
 @pytest.mark.parametrize("name", statements.NAMES)
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_statements_print(name, tmp_path, capsys):
