@@ -6,12 +6,20 @@
 
 Without files the texts are dates in English and French, and the quality is exact match; with files
 it is chrF of each sentence. All models see the same batches. Results stay in --results: stopped, or
-with more seeds or models, the same command goes on with what is missing. One thread, TensorFlow
-without XLA; seconds are given beside those of the processor, which other work disturbs less.
+with more seeds or models, the same command goes on with what is missing. Where nothing is, it reads
+no text and trains nothing; the tables of docs/comparison.md and their picture come from
+
+    python -m benchmarks.comparison --results benchmarks/results/comparison.jsonl
+
+A result is found by every setting of its data, model and training; of a file by its name and that
+of its folder. One thread, TensorFlow without XLA; seconds are given beside those of the processor,
+which other work disturbs less.
 """
 
 import argparse
+import functools
 import os
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -19,7 +27,7 @@ import keras
 import numpy as np
 
 from benchmarks import experiments
-from benchmarks.comparison_report import draw, print_table
+from benchmarks.comparison_report import draw, print_tables
 from examples.date_pairs import make_pairs, split_pairs
 from examples.parallel_text import read_pairs, without_empty
 from keras_transformer import GreedySearch, RecurrentSeq2Seq, Transformer
@@ -38,11 +46,13 @@ MODELS = {
 # About 0.2 million parameters each with 600 pieces.
 TRANSFORMER = dict(num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_first=True)
 RECURRENT = dict(num_layers=1, d_model=88)
-DROPOUT = 0.1
-PEAK, WARMUP = 0.004, 100
+RECIPE = dict(dropout=0.1, peak=0.004, warmup=100, max_length=128, max_shapes=2)
+DATES = dict(pairs=30_000, validation=1000, test=2000, seed=1)
+DATES_TOKENIZER = dict(lossless=True, split_digits=True)
 WARM_BATCHES = 20  # the first ones trace, and are left out of the time
 NUM_ALONE = 20  # sentences that are translated one by one
-SETTINGS = ("source", "target", "test_source", "test_target", "vocab_size", "tokens_per_batch")
+FILES = ("source", "target", "test_source", "test_target")
+SETTINGS = ("vocab_size", "tokens_per_batch", "updates", "num_test")
 
 
 def main():
@@ -50,19 +60,19 @@ def main():
     args = parse_arguments()
     experiments.one_thread()
     results = experiments.Results(args.results)
-    texts = Texts(args)
+    texts = functools.cache(lambda: Texts(args))  # read when something is missing
     for seed in args.seeds:
         for name in args.models:
             key = key_of(args, name, seed)
             if not results.find(key):
-                results.add(key, train_and_test(name, seed, args, texts))
+                results.add(key, train_and_test(name, seed, args, texts()))
                 keras.utils.clear_session()
     rows = {
         name: [results.find(key_of(args, name, seed)) for seed in args.seeds]
         for name in args.models
     }
-    print_table(rows, texts.lengths, texts.quality_name)
-    draw(rows, texts.lengths, texts.quality_name, args.picture)
+    print_tables(rows, quality_name(args))
+    draw(rows, quality_name(args), args.picture)
 
 
 def parse_arguments():
@@ -88,9 +98,27 @@ def parse_arguments():
 
 
 def key_of(args, name, seed):
-    """What a result is found by: every setting."""
-    settings = {setting: getattr(args, setting) for setting in (*SETTINGS, "updates", "num_test")}
-    return {"model": name, "seed": seed, **settings}
+    """What a result is found by: every setting of the data, the model and its training."""
+    settings = {setting: getattr(args, setting) for setting in SETTINGS}
+    return {"model": name, "seed": seed, **settings, "recipe": {**data_of(args), **sizes_of(name)}}
+
+
+def data_of(args):
+    """The settings of the texts: those of the dates, or the last two parts of each file's path."""
+    if args.source is None:
+        return {"dates": DATES, "tokenizer": DATES_TOKENIZER}
+    return {file: "/".join(Path(getattr(args, file)).parts[-2:]) for file in FILES}
+
+
+def sizes_of(name):
+    """The settings of a model and of its training."""
+    sizes = TRANSFORMER if name == "Transformer" else {"attention": MODELS[name], **RECURRENT}
+    return {**sizes, **RECIPE, **experiments.ADAM}
+
+
+def quality_name(args):
+    """How a translation is judged."""
+    return "exact match" if args.source is None else "chrF"
 
 
 class Texts:
@@ -99,13 +127,15 @@ class Texts:
     def __init__(self, args):
         self.args = args
         if args.source is None:
-            pairs = make_pairs(30_000, seed=1)
-            self.train, _, test = split_pairs(pairs, 1000, 2000, seed=1)
-            options, self.quality_name = {"lossless": True, "split_digits": True}, "exact match"
+            pairs = make_pairs(DATES["pairs"], seed=DATES["seed"])
+            self.train, _, test = split_pairs(
+                pairs, DATES["validation"], DATES["test"], seed=DATES["seed"]
+            )
+            options = DATES_TOKENIZER
         else:
             self.train, _ = without_empty(read_pairs(args.source, args.target))
             test, _ = without_empty(read_pairs(args.test_source, args.test_target))
-            options, self.quality_name = {}, "chrF"
+            options = {}
         self.sources, self.references = zip(*test[: args.num_test], strict=True)
         sides = [text for pair in self.train for text in pair]
         self.tokenizer = SentencePieceTokenizer.train(
@@ -120,8 +150,8 @@ class Texts:
             *zip(*self.train, strict=True),
             self.tokenizer,
             tokens_per_batch=self.args.tokens_per_batch,
-            max_length=128,
-            max_shapes=2,
+            max_length=RECIPE["max_length"],
+            max_shapes=RECIPE["max_shapes"],
             shuffle=True,
             seed=seed,
             batches_per_epoch=num_batches,
@@ -131,7 +161,7 @@ class Texts:
     def quality(self, translations):
         """The quality of each translation, from 0 to 100."""
         pairs = zip(translations, self.references, strict=True)
-        if self.quality_name == "exact match":
+        if quality_name(self.args) == "exact match":
             return [100 * (ours == theirs) for ours, theirs in pairs]
         from sacrebleu.metrics import CHRF
 
@@ -143,17 +173,15 @@ def train_and_test(name, seed, args, texts):
     """Trains one model, and returns its quality on each test sentence and its times."""
     keras.utils.set_random_seed(seed)
     model = new_model(name, texts.tokenizer.vocab_size)
-    width = TRANSFORMER["d_model"]
-    experiments.compiled(model, width, PEAK, WARMUP)
+    experiments.compiled(model, TRANSFORMER["d_model"], RECIPE["peak"], RECIPE["warmup"])
     batches = BatchClock(args.updates)
     data = texts.dataset(seed, args.updates)
     began = experiments.clock()
     model.fit(data, shuffle=False, verbose=0, callbacks=[batches])
     training = experiments.clock() - began
     search = GreedySearch()
-    translator = Translator(
-        model, texts.tokenizer, search=search, max_source_length=128, jit_compile=False
-    )
+    longest = {"max_source_length": RECIPE["max_length"]}
+    translator = Translator(model, texts.tokenizer, search=search, jit_compile=False, **longest)
     qualities = texts.quality(translator(list(texts.sources)))
     a_pass = texts.batches_of_a_pass * batches.of_one
     return {
@@ -163,16 +191,18 @@ def train_and_test(name, seed, args, texts):
         "epoch_seconds": round(a_pass[0], 1),
         "epoch_cpu_seconds": round(a_pass[1], 1),
         **times_of(translator, texts),
+        "lengths": texts.lengths.tolist(),
         "qualities": qualities,
     }
 
 
 def new_model(name, vocab_size):
     """A model of `MODELS`, built."""
+    dropout = RECIPE["dropout"]
     if name == "Transformer":
-        model = Transformer(vocab_size, dropout=DROPOUT, **TRANSFORMER)
+        model = Transformer(vocab_size, dropout=dropout, **TRANSFORMER)
     else:
-        model = RecurrentSeq2Seq(vocab_size, attention=MODELS[name], dropout=DROPOUT, **RECURRENT)
+        model = RecurrentSeq2Seq(vocab_size, attention=MODELS[name], dropout=dropout, **RECURRENT)
     model.build()
     return model
 

@@ -1,4 +1,4 @@
-"""The table and the picture of the comparison: quality by length, with intervals, and times."""
+"""The tables and the picture of the comparison: quality by length, with intervals, and times."""
 
 import numpy as np
 
@@ -17,12 +17,9 @@ STYLES = {
     "Transformer": ("#009E73", "o"),
 }
 TIMES = {
-    "epoch s": "epoch_seconds",
-    "cpu": "epoch_cpu_seconds",
-    "alone ms": "alone_ms",
-    "cpu ": "alone_cpu_ms",
-    "among ms": "among_ms",
-    "cpu  ": "among_cpu_ms",
+    "s for a pass of the data": ("epoch_seconds", "epoch_cpu_seconds", 1),
+    "ms for a translation alone": ("alone_ms", "alone_cpu_ms", 1),
+    "ms among all": ("among_ms", "among_cpu_ms", 2),
 }
 
 
@@ -38,34 +35,50 @@ def label_of(low, high):
     return f"{low}" if low == high else f"{low}-{high}"
 
 
-def by_length(rows, lengths):
+def by_length(rows):
     """The quality of a model in each bin: mean and 95 % interval, (bins, 3)."""
-    qualities = [np.array(row["qualities"]) for row in rows]
-    bins = [(lengths >= low) & (lengths <= high) for low, high in length_bins(lengths)]
+    qualities, lengths = ([np.array(row[key]) for row in rows] for key in ("qualities", "lengths"))
+    bins = [(lengths[0] >= low) & (lengths[0] <= high) for low, high in length_bins(lengths[0])]
     return np.array([bootstrap([values[inside] for values in qualities]) for inside in bins])
 
 
-def print_table(rows, lengths, quality_name):
-    """Prints a line a model."""
-    bins = [label_of(*ends) for ends in length_bins(lengths)]
-    heads = [quality_name, "95 % interval", *bins, *TIMES]
-    print(f"{'model':<14}{'parameters':>11}" + "".join(f"{head:>14}" for head in heads))
+def lengths_of(rows):
+    """The lengths of the test sentences, the same for every model."""
+    return np.array(next(iter(rows.values()))[0]["lengths"])
+
+
+def print_tables(rows, quality_name):
+    """Prints the quality of each model, then its times."""
+    bins = [label_of(*ends) for ends in length_bins(lengths_of(rows))]
+    bins[0] += " tokens"
+    lines = []
     for name, found in rows.items():
         mean, low, high = bootstrap([row["qualities"] for row in found])
-        cells = [f"{mean:.1f}", f"{low:.1f} to {high:.1f}"]
-        cells += [f"{quality:.1f}" for quality in by_length(found, lengths)[:, 0]]
-        cells += [f"{np.mean([row[key] for row in found]):.2f}" for key in TIMES.values()]
-        print(f"{name:<14}{found[0]['parameters']:>11,}" + "".join(f"{cell:>14}" for cell in cells))
+        cells = [name, f"{found[0]['parameters']:,}", f"{mean:.1f}", f"{low:.1f} to {high:.1f}"]
+        lines.append([*cells, *(f"{quality:.1f}" for quality in by_length(found)[:, 0])])
+    unit = " (%)" if quality_name == "exact match" else ""
+    head = ["model", "parameters", f"{quality_name}{unit}", "95 % interval", *bins]
+    experiments.print_markdown(head, lines)
+    lines = [
+        [name, *(time_of(found, *keys) for keys in TIMES.values())] for name, found in rows.items()
+    ]
+    experiments.print_markdown(["model", *TIMES], lines)
 
 
-def draw(rows, lengths, quality_name, path):
+def time_of(rows, wall, cpu, digits):
+    """A mean time of the wall clock, and in brackets that of the processor."""
+    wall, cpu = (np.mean([row[key] for row in rows]) for key in (wall, cpu))
+    return f"{wall:.{digits}f} ({cpu:.{digits}f})"
+
+
+def draw(rows, quality_name, path):
     """Draws the quality by length of the source, and in a second panel what a pass costs."""
     figure, panels = experiments.new_panels(2, width=5.6, height=4.2)
-    bins = length_bins(lengths)
+    bins = length_bins(lengths_of(rows))
     shifts = np.linspace(-0.25, 0.25, len(rows))
     for (name, found), shift in zip(rows.items(), shifts, strict=True):
         color, marker = STYLES[name]
-        middle, low, high = by_length(found, lengths).T
+        middle, low, high = by_length(found).T
         places = np.arange(len(bins)) + shift
         style = {"color": color, "marker": marker, "label": name}
         errors = [middle - low, high - middle]

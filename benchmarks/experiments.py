@@ -1,4 +1,4 @@
-"""What the experiments share: results that survive a stop, trainings with many seeds, intervals."""
+"""What the experiments share: results that survive a stop, trainings with many seeds, tables."""
 
 import json
 import os
@@ -12,6 +12,8 @@ from keras_transformer import MaskedCrossentropy, WarmupSchedule
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"  # told apart by all eyes
 SKY, YELLOW, BLACK = "#56B4E9", "#E69F00", "#000000"
+ADAM = dict(beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0)
+LONG_VALUE = 60  # characters; longer ones are kept, and not printed
 # Student's t for 95 % intervals, by degrees of freedom.
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
 
@@ -36,13 +38,8 @@ class Results:
         scratch = self.path.with_name(f".{self.path.name}")
         scratch.write_text("".join(f"{json.dumps(row)}\n" for row in self.rows))
         os.replace(scratch, self.path)
-        shown = {**key, **{name: value for name, value in result.items() if is_short(value)}}
+        shown = {n: value for n, value in self.rows[-1].items() if len(str(value)) < LONG_VALUE}
         print(", ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
-
-
-def is_short(value):
-    """Whether a value is one number or name."""
-    return isinstance(value, (int, float, str))
 
 
 def clock():
@@ -62,9 +59,7 @@ def one_thread():
 def compiled(model, d_model, peak, warmup):
     """Compiles a model with a warm-up to the learning rate `peak`; returns it."""
     scale = peak * (d_model * warmup) ** 0.5
-    adam = keras.optimizers.Adam(
-        WarmupSchedule(d_model, warmup, scale), beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0
-    )
+    adam = keras.optimizers.Adam(WarmupSchedule(d_model, warmup, scale), **ADAM)
     # Without XLA: these trainings are too short to earn its compilations back.
     model.compile(adam, MaskedCrossentropy(), jit_compile=False)
     return model
@@ -100,6 +95,21 @@ def bootstrap(groups, draws=1000):
         means.append(np.mean([generator.choice(groups[i], len(groups[i])).mean() for i in chosen]))
     center = np.mean([group.mean() for group in groups])
     return (float(center), *map(float, np.percentile(means, [2.5, 97.5])))
+
+
+def print_markdown(head, rows):
+    """Prints a table as the pages of docs/ have it."""
+    for cells in (head, *rows):
+        print(f"| {' | '.join(cells)} |")
+        if cells is head:
+            print("|" + "---|" * len(head))
+    print()
+
+
+def plus_minus(values, digits=1):
+    """The mean of a few values with half of its 95 % interval, as text."""
+    mean, half = interval(values)
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def new_panels(count=1, width=5.0, height=3.9):

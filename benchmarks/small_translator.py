@@ -11,6 +11,7 @@ from keras_transformer import (
 )
 
 MAX_LENGTH = 128  # of learned positions
+D_FF_FACTOR = 2  # d_ff is this often d_model
 
 
 def small_translator(
@@ -52,7 +53,7 @@ def small_translator(
 
     def transformed(hidden):
         normed = keras.layers.LayerNormalization()(hidden)
-        return added(hidden, FeedForward(2 * d_model)(normed))
+        return added(hidden, FeedForward(D_FF_FACTOR * d_model)(normed))
 
     def added(hidden, change):
         return keras.layers.Add()([hidden, keras.layers.Dropout(dropout)(change)])

@@ -6,26 +6,41 @@ import keras
 import numpy as np
 
 from benchmarks import experiments
-from benchmarks.experiments import BLUE, ORANGE, interval
-from benchmarks.small_translator import small_translator
+from benchmarks.experiments import BLUE, ORANGE, interval, plus_minus
+from benchmarks.small_translator import D_FF_FACTOR, MAX_LENGTH, small_translator
 from benchmarks.symbols import BOS, PAD
 from examples.date_pairs import make_pairs, split_pairs
 from keras_transformer.text import SentencePieceTokenizer, translation_dataset
 
-UPDATES, WARMUP, TOKENS_PER_BATCH = 300, 100, 512
-PEAK = 0.004  # at d_model 64, and as 1 / sqrt(d_model) at other widths
 FEW_PAIRS = 1000
+LONG_UPDATES = 2000
 MEAN = dict(color=BLUE, markersize=14, markeredgewidth=2.5, capsize=4)
+# The peak is that at d_model 64, and goes as 1 / sqrt(d_model) at other widths.
+RECIPE = dict(peak=0.004, warmup=100, tokens_per_batch=512, vocab_size=600, max_shapes=2)
+DATES = dict(dates=30_000, held_out=1000, rest=1000, dates_seed=1)
+DATES_TOKENIZER = dict(lossless=True, split_digits=True)
+# What a variant may change; pairs None are all.
+MODEL = dict(
+    num_layers=1,
+    d_model=64,
+    num_heads=4,
+    key_dim=None,
+    position="sinusoidal",
+    combine="add",
+    dropout=0.0,
+)
+TRAINING = dict(pairs=None, updates=300)
 
 
 class Statement(NamedTuple):
-    """What is said, the variants that it compares, and which should have the lower loss."""
+    """What is said, the variants it is about, and which of them are compared."""
 
     claim: str
-    variants: dict  # label: options of `small_translator`, `pairs` to train on and `updates`
-    better: list  # (label, label): the first is said to be better than the second
+    variants: dict  # label: what it changes in `MODEL` and `TRAINING`
+    compared: list  # (label, label): the first, by the difference of its loss from the second
 
 
+MEASURES = [("loss", 1), ("exact", 100)]  # what a result has, and how it is shown
 BASE = {}
 STATEMENTS = {
     "heads": Statement(
@@ -35,12 +50,12 @@ STATEMENTS = {
             "4 heads of 16": BASE,
             "32 heads of 2": dict(num_heads=32),
         },
-        [("4 heads of 16", "1 head of 64"), ("4 heads of 16", "32 heads of 2")],
+        [("1 head of 64", "4 heads of 16"), ("32 heads of 2", "4 heads of 16")],
     ),
     "key_width": Statement(
         "narrower keys make it worse (Table 3, B)",
         {"d_k 16": BASE, "d_k 4": dict(key_dim=4), "d_k 1": dict(key_dim=1)},
-        [("d_k 16", "d_k 4"), ("d_k 4", "d_k 1")],
+        [("d_k 4", "d_k 16"), ("d_k 1", "d_k 4")],
     ),
     "positions": Statement(
         "learned positions do as well as sines (Table 3, E); without any it is worse",
@@ -49,12 +64,20 @@ STATEMENTS = {
             "learned": dict(position="learned"),
             "none": dict(position="none"),
         },
-        [("sinusoidal", "learned"), ("sinusoidal", "none")],
+        [("learned", "sinusoidal"), ("none", "sinusoidal")],
+    ),
+    "positions_long": Statement(
+        "learned positions do as well as sines, in a longer training",
+        {
+            "sinusoidal": dict(updates=LONG_UPDATES),
+            "learned": dict(updates=LONG_UPDATES, position="learned"),
+        },
+        [("learned", "sinusoidal")],
     ),
     "sum": Statement(
         "adding positions is as good as appending them to embeddings of half the width",
         {"added": BASE, "appended": dict(combine="concat")},
-        [("added", "appended")],
+        [("appended", "added")],
     ),
     "dropout": Statement(
         "dropout helps where there is little to learn from (Table 3, D)",
@@ -80,7 +103,7 @@ STATEMENTS = {
             "width 64": BASE,
             "width 128": dict(d_model=128, num_heads=8),
         },
-        [("width 64", "width 32"), ("width 128", "width 64")],
+        [("width 32", "width 64"), ("width 128", "width 64")],
     ),
 }
 
@@ -104,19 +127,23 @@ def check_parts(name, results, args):
 
 def key_of(options, seed):
     """What a result is found by: every setting."""
-    settings = {"updates": UPDATES, "peak": PEAK, "tokens_per_batch": TOKENS_PER_BATCH}
-    return {"experiment": "parts", "options": options, **settings, "seed": seed}
+    constants = {"d_ff_factor": D_FF_FACTOR, "max_length": MAX_LENGTH, **DATES_TOKENIZER}
+    recipe = {**MODEL, **TRAINING, **RECIPE, **DATES, **constants, **experiments.ADAM}
+    return {"experiment": "parts", "options": options, "seed": seed, "recipe": recipe}
 
 
 class Dates:
     """Dates in English and French: a tokenizer, pairs to train on, and held-out ones."""
 
     def __init__(self):
-        pairs = make_pairs(30_000, seed=1)
-        self.train, self.held_out, _ = split_pairs(pairs, 1000, 1000, seed=1)
+        seed = DATES["dates_seed"]
+        pairs = make_pairs(DATES["dates"], seed=seed)
+        self.train, self.held_out, _ = split_pairs(
+            pairs, DATES["held_out"], DATES["rest"], seed=seed
+        )
         texts = [text for pair in self.train for text in pair]
         self.tokenizer = SentencePieceTokenizer.train(
-            texts, 600, shrink_to_fit=True, lossless=True, split_digits=True
+            texts, RECIPE["vocab_size"], shrink_to_fit=True, **DATES_TOKENIZER
         )
         self.test = self.dataset(self.held_out, tokens_per_batch=8192, max_shapes=2)
 
@@ -130,8 +157,8 @@ class Dates:
         """Batches of the first `num_pairs` pairs, pass after pass."""
         return self.dataset(
             self.train[:num_pairs],
-            tokens_per_batch=TOKENS_PER_BATCH,
-            max_shapes=2,
+            tokens_per_batch=RECIPE["tokens_per_batch"],
+            max_shapes=RECIPE["max_shapes"],
             shuffle=True,
             seed=seed,
             batches_per_epoch=num_batches,
@@ -140,14 +167,14 @@ class Dates:
 
 def train_variant(options, seeds, data, results):
     """Trains one variant with each seed, and keeps what it reached on held-out pairs."""
-    training = {"pairs": None, "updates": UPDATES, **options}
-    options_of_model = {n: value for n, value in options.items() if n not in ("pairs", "updates")}
-    width = options.get("d_model", 64)
+    training, sizes = ({**part, **options_of(options, part)} for part in (TRAINING, MODEL))
+    width = sizes["d_model"]
 
     def make():
-        return small_translator(data.tokenizer.vocab_size, **options_of_model)
+        return small_translator(data.tokenizer.vocab_size, **sizes)
 
-    model = experiments.compiled(make(), width, PEAK * (64 / width) ** 0.5, WARMUP)
+    peak = RECIPE["peak"] * (MODEL["d_model"] / width) ** 0.5
+    model = experiments.compiled(make(), width, peak, RECIPE["warmup"])
     for seed in seeds:
         experiments.restarted(model, make, seed)
         began = experiments.clock()
@@ -159,6 +186,11 @@ def train_variant(options, seeds, data, results):
         shown = {"cpu_seconds": round(cpu, 1), "seconds": round(seconds, 1)}
         shown |= {"parameters": model.count_params(), "train_loss": history["loss"][0]}
         results.add(key_of(options, seed), {"loss": loss, "exact": exact, **shown})
+
+
+def options_of(options, part):
+    """Those of a variant's options that a part of the settings has."""
+    return {name: value for name, value in options.items() if name in part}
 
 
 def held_out(model, test):
@@ -183,37 +215,40 @@ def held_out(model, test):
 
 
 def report(statement, rows):
-    """Prints each variant, and whether the statement held."""
-    print(f"said: {statement.claim}")
+    """Prints a table of the variants, and how the loss of one differs from that of another."""
+    print(f"said: {statement.claim}\n")
+    lines = []
     for label, found in rows.items():
-        loss, half = interval([row["loss"] for row in found])
-        exact, half_exact = interval([100 * row["exact"] for row in found])
-        print(
-            f"  {label:<14} {found[0]['parameters']:>8,} parameters, held-out loss "
-            f"{loss:.3f} ± {half:.3f}, exact {exact:.1f} ± {half_exact:.1f} %"
-        )
-    for better, worse in statement.better:
-        pairs = zip(rows[worse], rows[better], strict=True)
-        mean, half = interval([bad["loss"] - good["loss"] for bad, good in pairs])
-        print(
-            f"  {better} against {worse}: lower by {mean:.3f} ± {half:.3f}: {verdict(mean, half)}"
-        )
+        losses, exact = ([scale * row[key] for row in found] for key, scale in MEASURES)
+        cells = [label, f"{found[0]['parameters']:,}", plus_minus(losses, 3), plus_minus(exact)]
+        lines.append([*cells, *differences(label, statement, rows)])
+    measures = ["held-out loss", "right (%)", "difference of loss", "outcome"]
+    experiments.print_markdown(["variant", "parameters", *measures], lines)
+
+
+def differences(label, statement, rows):
+    """How much the loss of a variant is above that of another, within a seed, and what it says."""
+    for one, other in statement.compared:
+        if one == label:
+            pairs = zip(rows[one], rows[other], strict=True)
+            differences = [mine["loss"] - theirs["loss"] for mine, theirs in pairs]
+            told = verdict(*interval(differences))
+            return [f"{plus_minus(differences, 3)} from {other}", told]
+    return ["", ""]
 
 
 def verdict(mean, half):
-    """What an interval says of a difference that should be above 0."""
+    """What an interval says of a difference of losses."""
     if not half < abs(mean):
         return "no difference shown"
-    return "better" if mean > 0 else "worse"
+    return "worse" if mean > 0 else "better"
 
 
 def draw(name, statement, rows, args):
     """Draws the loss of every seed and the mean, a row a variant."""
     figure, panels = experiments.new_panels(2, width=4.6, height=1.4 + 0.5 * len(rows))
-    for panel, key, scale, title in (
-        (panels[0], "loss", 1, "held-out loss of a token (nats)"),
-        (panels[1], "exact", 100, "held-out pairs right (%)"),
-    ):
+    titles = ("held-out loss of a token (nats)", "held-out pairs right (%)")
+    for panel, (key, scale), title in zip(panels, MEASURES, titles, strict=True):
         for place, found in enumerate(rows.values()):
             values = [scale * row[key] for row in found]
             mean, half = interval(values)
@@ -225,6 +260,7 @@ def draw(name, statement, rows, args):
         panel.invert_yaxis()
         panel.margins(y=0.25)
         panel.set_xlabel(title)
+        panel.locator_params(axis="x", nbins=8)
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
     )

@@ -1,5 +1,6 @@
 """What a figure of the experiments rests on: their tasks, measures, models and intervals."""
 
+import json
 import types
 
 import keras
@@ -8,12 +9,11 @@ import pytest
 
 pytest.importorskip("babel")
 
-from benchmarks import experiments, symbols
+from benchmarks import comparison, experiments, reversing, scaling, symbols, variants
 from benchmarks.comparison_report import length_bins
 from benchmarks.small_translator import small_translator
-from benchmarks.statements import start_of
 from benchmarks.variants import STATEMENTS, held_out, key_of, verdict
-from keras_transformer import GreedySearch, RecurrentSeq2Seq, Transformer
+from keras_transformer import GreedySearch, RecurrentSeq2Seq, SimilarityAttention, Transformer
 from keras_transformer.checks import check_causality, check_padding_invariance
 
 
@@ -99,11 +99,121 @@ def test_a_lookup_is_answered_by_the_value_of_its_key():
     assert model([queries, keys, values]).shape == (100, symbols.NUM_VALUES)
 
 
-def test_scaling_keeps_the_softmax_of_wide_vectors_soft():
-    entropy, slope = start_of("scaled_dot", 256)
-    hard_entropy, hard_slope = start_of("dot", 256)
+@pytest.mark.parametrize("similarity", scaling.SIMILARITIES)
+def test_gradients_of_the_weights_are_those_of_the_layer(similarity):
+    query, memory = scaling.normal_vectors(5)
+    query, memory = query[:3], memory[:3]
+    weights, norms = scaling.weights_and_gradients(similarity, query, memory)
+    keras.utils.set_random_seed(0)
+    of_layer = SimilarityAttention(similarity)(query[:, None], memory)[1]
+    np.testing.assert_allclose(weights, np.asarray(of_layer)[:, 0], atol=1e-5)
+    step, gradients = 1e-6, []  # by central differences, a number of the query at a time
+    for shift in step * np.eye(5):
+        ends = [
+            scaling.weights_and_gradients(similarity, query + s, memory)[0] for s in (shift, -shift)
+        ]
+        gradients.append((ends[0] - ends[1]) / (2 * step))
+    expected = np.sqrt((np.array(gradients) ** 2).sum(axis=(0, 2)))
+    np.testing.assert_allclose(norms, expected, rtol=1e-4)
+
+
+def test_a_gradient_by_hand():
+    # Two keys 1 and -1 of width 1, query ln(3) / 2: the weights are 3/4 and 1/4. The mean key is
+    # 1/2, so the gradients are 3/4 (1 - 1/2) = 3/8 and 1/4 (-1 - 1/2) = -3/8.
+    query, memory = np.array([[np.log(3) / 2]]), np.array([[[1.0], [-1.0]]])
+    weights, norms = scaling.weights_and_gradients("dot", query, memory)
+    np.testing.assert_allclose(weights, [[0.75, 0.25]])
+    np.testing.assert_allclose(norms, [3 / 8 * 2**0.5])
+
+
+def test_without_scaling_gradients_of_wide_vectors_are_far_apart_and_mostly_small():
+    entropy, mean, low, median, high = scaling.start_of("scaled_dot", 256)
+    hard_entropy, hard_mean, hard_low, hard_median, hard_high = scaling.start_of("dot", 256)
     assert entropy > 2.0 > 0.5 > hard_entropy
-    assert slope > 0.8 > 0.2 > hard_slope
+    assert hard_mean > 1.0 > 0.4 > mean
+    assert 0.2 < low < median < high < 0.4
+    assert hard_low < 1e-4 < hard_median < 0.1 < 5 < hard_high
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(8.17e-13, "8e-13"), (0.005014, "0.0050"), (0.042, "0.042"), (0.946, "0.95")],
+)
+def test_small_numbers_keep_two_digits(value, text):
+    assert scaling.small(value) == text
+
+
+def test_a_table_is_printed_as_the_pages_have_it(capsys):
+    experiments.print_markdown(["a", "b"], [["1", experiments.plus_minus([1, 2, 3])]])
+    assert capsys.readouterr().out == "| a | b |\n|---|---|\n| 1 | 2.0 ± 2.5 |\n\n"
+
+
+DATES = types.SimpleNamespace(
+    source=None, target=None, vocab_size=600, tokens_per_batch=1024, updates=600, num_test=1000
+)
+KEYS = {
+    comparison: lambda: [comparison.key_of(DATES, name, 1) for name in ("dot", "Transformer")],
+    reversing: lambda: [reversing.key_of(name, 1) for name in reversing.REVERSERS],
+    scaling: lambda: [scaling.key_of("dot", 4, 1)],
+    variants: lambda: [variants.key_of({"num_heads": 1}, 1)],
+}
+RECIPES = [
+    (comparison, comparison.RECIPE),
+    (comparison, comparison.RECURRENT),
+    (comparison, comparison.TRANSFORMER),
+    (comparison, comparison.DATES),
+    (comparison, comparison.DATES_TOKENIZER),
+    (comparison, experiments.ADAM),
+    (reversing, reversing.RECIPE),
+    (reversing, reversing.TEST),
+    (reversing, reversing.TRANSFORMER),
+    (reversing, experiments.ADAM),
+    (scaling, scaling.RECIPE),
+    (variants, variants.RECIPE),
+    (variants, variants.MODEL),
+    (variants, variants.TRAINING),
+    (variants, variants.DATES),
+    (variants, variants.DATES_TOKENIZER),
+    (variants, experiments.ADAM),
+]
+
+
+@pytest.mark.parametrize(("module", "recipe"), RECIPES)
+def test_a_result_is_found_by_every_constant_of_its_recipe(module, recipe, monkeypatch):
+    before = [json.dumps(key) for key in KEYS[module]()]
+    for name in recipe:
+        with monkeypatch.context() as changed:
+            changed.setitem(recipe, name, "another")
+            assert [json.dumps(key) for key in KEYS[module]()] != before, name
+    assert [json.dumps(key) for key in KEYS[module]()] == before
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "name"),
+    [
+        (reversing, symbols, "NUM_SYMBOLS"),
+        (reversing, reversing, "LENGTHS"),
+        (scaling, symbols, "NUM_KEYS"),
+        (scaling, symbols, "NUM_VALUES"),
+        (scaling, symbols, "VALUE_WIDTH"),
+        (variants, variants, "MAX_LENGTH"),
+        (variants, variants, "D_FF_FACTOR"),
+    ],
+)
+def test_a_result_is_found_by_every_size(module, owner, name, monkeypatch):
+    before = KEYS[module]()
+    monkeypatch.setattr(owner, name, 1000)
+    assert KEYS[module]() != before
+
+
+def test_a_file_is_known_by_its_name_and_its_folder_alone():
+    files = {name: f"/deep/{name}/corpus/{name}.en" for name in comparison.FILES}
+    args = types.SimpleNamespace(**{**vars(DATES), **files})
+    recipe = comparison.key_of(args, "dot", 1)["recipe"]
+    assert recipe["source"] == "corpus/source.en"
+    assert recipe["test_target"] == "corpus/test_target.en"
+    assert "dates" not in recipe
+    assert comparison.quality_name(args) == "chrF"
 
 
 def test_every_length_is_in_one_bin():
@@ -162,7 +272,7 @@ def test_the_share_of_exact_pairs_is_that_of_a_greedy_search(recurrent):
 
 def test_statements_compare_variants_that_they_have():
     for statement in STATEMENTS.values():
-        assert {label for pair in statement.better for label in pair} == set(statement.variants)
+        assert {label for pair in statement.compared for label in pair} == set(statement.variants)
     keys = [str(key_of(options, 1)) for s in STATEMENTS.values() for options in s.variants.values()]
     assert len(set(keys)) == len(keys) - 4  # five statements share the base model
 
@@ -170,8 +280,8 @@ def test_statements_compare_variants_that_they_have():
 @pytest.mark.parametrize(
     ("mean", "half", "said"),
     [
-        (0.3, 0.1, "better"),
-        (-0.3, 0.1, "worse"),
+        (0.3, 0.1, "worse"),
+        (-0.3, 0.1, "better"),
         (0.1, 0.3, "no difference shown"),
         (-0.1, 0.3, "no difference shown"),
         (0.1, float("nan"), "no difference shown"),
