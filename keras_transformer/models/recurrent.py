@@ -4,13 +4,17 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import search_targets
 from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
+from keras_transformer.models.scheduled_sampling import (
+    checked_share,
+    sampled_ids,
+    share_config,
+)
 from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
@@ -42,7 +46,11 @@ class RecurrentSeq2Seq(keras.Model):
         attention: a similarity of `SimilarityAttention`, or None for no attention.
         dropout: rate of the dropout on embeddings, between layers and before the logits.
         scheduled_sampling: share of the target's tokens that the decoder is given as it would
-            have written them, in training; 0 is teacher forcing.
+            have written them, in training; 0 is teacher forcing. Or a schedule of that share over
+            the steps of the training, from `keras.optimizers.schedules`: a line from 0 to a
+            quarter is `PolynomialDecay(0.0, decay_steps=20_000, end_learning_rate=0.25)`. The
+            steps are this model's own training calls; `ExactResume` keeps their number, a
+            `.keras` file does not.
         pad_id, bos_id, eos_id: the special ids of the tokenizers.
 
     Shapes:
@@ -105,7 +113,7 @@ class RecurrentSeq2Seq(keras.Model):
         self.cell = arguments.one_of("cell", cell, tuple(CELLS))
         self.attention = arguments.one_of("attention", attention, (None, *SIMILARITIES))
         self.dropout = arguments.rate("dropout", dropout)
-        self.scheduled_sampling = arguments.rate("scheduled_sampling", scheduled_sampling)
+        self.scheduled_sampling = checked_share(scheduled_sampling)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
@@ -168,7 +176,7 @@ class RecurrentSeq2Seq(keras.Model):
         source_ids, target_ids = inputs
         memory = self.encode(source_ids, training=training)
         if training and self.scheduled_sampling:
-            target_ids = self._sampled_ids(target_ids, memory, source_ids)
+            target_ids = sampled_ids(self, target_ids, memory, source_ids)
         return self.decode(target_ids, memory, source_ids, training=training)
 
     def encode(self, source_ids, training=None):
@@ -238,19 +246,6 @@ class RecurrentSeq2Seq(keras.Model):
         context, weights = self.similarity_attention(states, memory, memory_mask=mask)
         return self.combination(ops.concatenate([states, context], axis=-1)), weights
 
-    def _sampled_ids(self, target_ids, memory, source_ids):
-        """The target with some tokens in the place of what the model would have written there."""
-        target_ids = integer_ids("target_ids", target_ids)
-        logits = self.decode(target_ids, memory, source_ids, training=True)
-        is_padding = ops.arange(logits.shape[-1]) == self.pad_id
-        logits = ops.where(is_padding, IMPOSSIBLE, logits[:, :-1])
-        written = ops.cast(ops.argmax(logits, axis=-1), target_ids.dtype)
-        draws = keras.random.uniform(ops.shape(written), seed=self.sampling_seed)
-        given = target_ids[:, 1:]
-        taken = ops.logical_and(draws < self.scheduled_sampling, given != self.pad_id)
-        rest = ops.where(taken, ops.stop_gradient(written), given)
-        return ops.concatenate([target_ids[:, :1], rest], axis=1)
-
     def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
         """Searches for the best outputs, one step a token; see `Transformer.generate`."""
         return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
@@ -262,6 +257,7 @@ class RecurrentSeq2Seq(keras.Model):
     def get_config(self):
         """Returns the constructor's arguments."""
         names = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_layers", "d_model")
-        names += ("cell", "attention", "dropout", "scheduled_sampling")
-        names += ("pad_id", "bos_id", "eos_id")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        names += ("cell", "attention", "dropout", "pad_id", "bos_id", "eos_id")
+        own = {name: getattr(self, name) for name in names}
+        own["scheduled_sampling"] = share_config(self.scheduled_sampling)
+        return {**super().get_config(), **own}

@@ -126,23 +126,6 @@ def test_dropout_is_on_in_training_alone():
     assert (first != second).any()
 
 
-def test_scheduled_sampling_gives_the_decoder_its_own_words_in_training_alone():
-    model = made(dropout=0.0, scheduled_sampling=0.9)
-    plain = made(dropout=0.0)
-    plain.set_weights(model.get_weights())
-    np.testing.assert_array_equal(logits(model, SOURCE, TARGET), logits(plain, SOURCE, TARGET))
-    mixed = array(model((SOURCE, TARGET), training=True))
-    taught = array(plain((SOURCE, TARGET), training=True))
-    np.testing.assert_array_equal(mixed[:, 0], taught[:, 0])  # `bos_id` is always given
-    assert (mixed[0] != taught[0]).any()
-    ids = array(model._sampled_ids(TARGET, model.encode(SOURCE), SOURCE))
-    assert ((ids == 0) == (TARGET == 0)).all()
-    written = 1 + np.argmax(taught[..., 1:], axis=-1)[:, :-1]  # padding is never written
-    kept = ids[:, 1:] == TARGET[:, 1:]
-    assert (kept | (ids[:, 1:] == written)).all()
-    assert not kept.all()
-
-
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_gives_float32_logits_near_those_of_float32(policy):
     expected = logits(made(), SOURCE, TARGET)
