@@ -25,6 +25,17 @@ CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
 NUM_STATES = {"lstm": 2, "gru": 1}
 
 
+def check_shapes(target, source, memory):
+    """Raises `ValueError` where the shapes, as far as known, are not of the same sentences."""
+    batches, lengths = {target[0], source[0], memory[0]}, {source[1], memory[1]}
+    if len(batches - {None}) > 1 or len(lengths - {None}) > 1:
+        raise ValueError(
+            "`target_ids` (batch, target), `source_ids` (batch, source) and `memory` (batch, "
+            "source, d_model) must be of the same sentences. Received: shapes "
+            f"{tuple(target)}, {tuple(source)} and {tuple(memory)}"
+        )
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class RecurrentSeq2Seq(keras.Model):
     """Maps source ids and the target ids so far to logits of the next target token.
@@ -185,6 +196,8 @@ class RecurrentSeq2Seq(keras.Model):
         source_ids = integer_ids("source_ids", source_ids)
         mask = padding_mask(source_ids, self.pad_id)
         hidden = self.source_embedding(source_ids)
+        if 0 in source_ids.shape:  # a recurrent layer needs a step to take
+            return hidden
         for layer, dropout in zip(self.encoder_layers, self.encoder_dropouts, strict=True):
             hidden = layer(dropout(hidden, training=training), mask=mask, training=training)
         return ops.where(ops.expand_dims(mask, -1), hidden, 0)
@@ -205,12 +218,13 @@ class RecurrentSeq2Seq(keras.Model):
 
     def _run_decoder(self, target_ids, memory, source_ids, training):
         self.build()
+        target_ids = integer_ids("target_ids", target_ids)
         mask = padding_mask(source_ids, self.pad_id)
-        hidden = self.target_embedding(integer_ids("target_ids", target_ids))
+        check_shapes(target_ids.shape, mask.shape, memory.shape)
+        hidden = self.target_embedding(target_ids)
         states = self.first_states(memory, mask)
-        for layer, dropout, first in zip(
-            self.decoder_layers, self.decoder_dropouts, states, strict=True
-        ):
+        layers = zip(self.decoder_layers, self.decoder_dropouts, states, strict=True)
+        for layer, dropout, first in () if 0 in target_ids.shape else layers:
             hidden = dropout(hidden, training=training)
             # Padding ends a target, so no mask is needed: no state is read behind it.
             hidden = layer(hidden, initial_state=first, training=training)
@@ -219,7 +233,16 @@ class RecurrentSeq2Seq(keras.Model):
 
     def first_states(self, memory, mask):
         """The decoder's states before the first token, a list of lists of (batch, d_model)."""
+        states = self.bridge(self._last_states(memory, mask))
+        parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
+        each = NUM_STATES[self.cell]
+        return [parts[start : start + each] for start in range(0, len(parts), each)]
+
+    def _last_states(self, memory, mask):
+        """Where each direction of the encoder ended, (batch, d_model)."""
         half, source = self.d_model // 2, ops.shape(mask)[1]
+        if 0 in mask.shape:
+            return ops.zeros((ops.shape(mask)[0], self.d_model), memory.dtype)
         places = ops.arange(source, dtype="int32")
         # -> where each direction has read the last of the source, (batch, 1, 1)
         ends = (
@@ -231,10 +254,7 @@ class RecurrentSeq2Seq(keras.Model):
             ops.take_along_axis(part, ops.broadcast_to(end, (ops.shape(part)[0], 1, half)), axis=1)
             for part, end in zip((memory[..., :half], memory[..., half:]), ends, strict=True)
         ]
-        states = self.bridge(ops.concatenate(read, axis=-1)[:, 0])
-        parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
-        each = NUM_STATES[self.cell]
-        return [parts[start : start + each] for start in range(0, len(parts), each)]
+        return ops.concatenate(read, axis=-1)[:, 0]
 
     def attend(self, states, memory, mask):
         """What the logits are made of, (batch, target, d_model), and the weights of the source."""
