@@ -57,7 +57,7 @@ def main():
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
 
-    figures = draw_positions() | {"schedule": draw_schedules()}
+    figures = draw_positions(args.seed) | {"schedule": draw_schedules()}
     japanese, korean, arabic = (train(locale, args) for locale in ("ja", "ko", "ar"))
     slow = train("ko", args, warmup=10 * WARMUP)
     names = {f"warm-up {WARMUP}": korean.history, f"warm-up {10 * WARMUP:,}": slow.history}
@@ -77,13 +77,15 @@ def main():
     )
 
 
-def draw_positions():
-    """Returns the figures of positional encodings, the learned ones before any training."""
+def draw_positions(seed):
+    """Returns the figures of positional encodings; a learned table is the noise it begins as."""
+    keras.utils.set_random_seed(seed)
     nothing = np.zeros((1, 100, D_MODEL), "float32")
     waves = keras.ops.convert_to_numpy(PositionalEncoding()(nothing))[0]
     learned = keras.ops.convert_to_numpy(LearnedPositionalEncoding(100)(nothing))[0]
     learned *= np.linalg.norm(waves) / np.linalg.norm(learned)  # of one size, to compare
-    encodings = {"sines and cosines": waves, "learned, before the training": learned}
+    label = "untrained table: noise, scaled up"
+    encodings = {"sines and cosines": waves, label: learned}
     return {
         "positional_encoding": plots.positional_encoding(waves),
         "dot_product_by_distance": plots.dot_product_by_distance(encodings),

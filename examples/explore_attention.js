@@ -2,6 +2,11 @@
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const { nodes, steps } = data;
+// Weights come as text, a letter a weight.
+const unpacked = (part) => (typeof part === "string" ? Array.from(part, thousandths) : part.map(unpacked));
+const thousandths = (letter) => letter.charCodeAt(0) - (letter <= "~" ? 93 : 127);
+for (const { weights = {} } of nodes) for (const kind in weights) weights[kind] = unpacked(weights[kind]);
+if (data.encoder) data.encoder = unpacked(data.encoder);
 const VIEWS = {
   encoder: "Source reads source",
   cross: "Translation reads source",
@@ -24,7 +29,9 @@ function element(tag, properties = {}, ...children) {
 const marksBeginnings = [...data.source, ...nodes.map((node) => node.piece)].some((p) => /^▁./.test(p));
 const isSpecial = (piece) => data.special.includes(piece);
 const isJoined = (piece) => !isSpecial(piece) && (marksBeginnings ? !piece.startsWith("▁") : /^##./.test(piece));
-const shown = (piece) => piece.replace(/^▁(?=.)|^##(?=.)/, "");
+const character = (_, hex) => String.fromCharCode(parseInt(hex, 16));
+// A byte of ASCII is a letter; one beyond it is a part of one.
+const shown = (piece) => piece.replace(/^▁(?=.)|^##(?=.)/, "").replace(/^<0x(2[1-9A-F]|[3-6].|7[0-9A-E])>$/, character);
 const percent = (weight) => `${(weight / 10).toFixed(weight < 100 ? 1 : 0)}\u00a0%`;
 const depth = (weight) => Math.sqrt(weight / 1000);  // small weights are to be seen too
 

@@ -27,6 +27,7 @@ from watched_search import WatchedBeamSearch, hypotheses_of, ids_of
 TEMPLATE = Path(__file__).with_suffix(".html")
 SCRIPTS = ("explore_attention.js", "explore_attention_maps.js", "explore_attention_steps.js")
 ROWS_PER_CALL = 32  # hypotheses whose weights are computed at once
+LARGE = 10  # megabytes
 MAX_TOKENS = 100  # of the sentence: a page with more could not be read
 
 
@@ -40,13 +41,15 @@ def main():
         search = WatchedBeamSearch(args.beam_size, args.length_penalty)
         say(f"Translating, beam {args.beam_size}, and reading every layer's weights ...")
         data = explore(model, *tokenizers, args.sentence, search)
-        Path(args.output).write_text(page_of(data), encoding="utf-8")
+        write_page(Path(args.output), data)
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size = os.path.getsize(args.output) / 1000
+    size = os.path.getsize(args.output) / 1e6
     steps, hypotheses = len(data["steps"]) - 1, len(data["nodes"]) - 1
-    say(f"{steps} steps, {hypotheses} hypotheses, {size:,.0f} kB")
+    say(f"{steps} steps, {hypotheses} hypotheses, a page of {size:,.1f} MB")
+    if size > LARGE:
+        say("A smaller --beam-size or a shorter sentence gives a smaller page.")
     say(f"{args.output}: {data['translation']}")
     return 0
 
@@ -171,8 +174,37 @@ def rounded(weights):
     return np.round(np.asarray(weights) * 1000).astype(int)
 
 
+def packed(weights):
+    """The last axis of nested lists of whole thousandths as text, a letter a weight.
+
+    The least have the letters from "]" to "~", of one byte; the others, from U+00A1 on, have two.
+    """
+    if isinstance(weights[0], list):
+        return [packed(part) for part in weights]
+    return "".join(chr(weight + (93 if weight < 34 else 127)) for weight in weights)
+
+
+def write_page(path, data):
+    """Writes the page, whole or not at all."""
+    page = page_of(data).encode("utf-8")
+    scratch = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(page)
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
 def page_of(data):
     """The HTML file; no text in `data` can end its script or be read as markup."""
+    nodes = [
+        {**node, "weights": {kind: packed(part) for kind, part in node["weights"].items()}}
+        if "weights" in node
+        else node
+        for node in data["nodes"]
+    ]
+    encoder = data["encoder"] and packed(data["encoder"])
+    data = {**data, "nodes": nodes, "encoder": encoder}
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -8,6 +8,18 @@ from keras_transformer.layers.scaled_dot_product import MASKED_SCORE
 from keras_transformer.masking import boolean_mask
 
 SIMILARITIES = ("dot", "scaled_dot", "cosine", "general", "additive")
+LEAST_SQUARE = 1e-8  # vectors shorter than 1e-4 have shorter unit vectors
+
+
+def unit_vectors(vectors):
+    """The vectors (..., width) divided by their lengths; one of zeros stays so.
+
+    In float32, for the squares that float16 cannot hold. The maximum gives a vector of zeros a
+    finite gradient.
+    """
+    exact = ops.cast(vectors, "float32")
+    squares = ops.sum(ops.square(exact), axis=-1, keepdims=True)
+    return ops.cast(exact * ops.rsqrt(ops.maximum(squares, LEAST_SQUARE)), vectors.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -80,15 +92,17 @@ class SimilarityAttention(keras.layers.Layer):
 
     def call(self, query, memory, memory_mask=None):
         """Returns the context and the weights."""
-        scores = ops.cast(self._scores(query, memory), "float32")
         mask = None
         if memory_mask is not None:
             mask = ops.expand_dims(boolean_mask("memory_mask", memory_mask), 1)
+            # Before the scores, so that no gradient meets what is masked either.
+            memory = ops.where(ops.expand_dims(memory_mask, -1), memory, 0)
+        scores = ops.cast(self._scores(query, memory), "float32")
+        if mask is not None:
             scores = ops.where(mask, scores, MASKED_SCORE)
         weights = ops.softmax(scores, axis=-1)
         if mask is not None:
             weights = ops.where(mask, weights, 0.0)
-            memory = ops.where(ops.expand_dims(memory_mask, -1), memory, 0)
         context = ops.einsum("bqs,bsd->bqd", ops.cast(weights, memory.dtype), memory)
         return context, weights
 
@@ -101,8 +115,7 @@ class SimilarityAttention(keras.layers.Layer):
         if self.similarity == "general":
             query = ops.matmul(query, self.query_kernel)
         if self.similarity == "cosine":
-            query, memory = (ops.normalize(part, axis=-1) for part in (query, memory))
-            query = query * self.strength
+            query, memory = unit_vectors(query) * self.strength, unit_vectors(memory)
         if self.similarity == "scaled_dot":
             query = query * memory.shape[-1] ** -0.5
         return ops.einsum("bqd,bsd->bqs", query, memory)

@@ -4,13 +4,17 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import search_targets
 from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
+from keras_transformer.models.scheduled_sampling import (
+    checked_share,
+    sampled_ids,
+    share_config,
+)
 from keras_transformer.models.scoring import score_targets
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
@@ -19,6 +23,17 @@ from keras_transformer.models.transformer_arguments import (
 
 CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
 NUM_STATES = {"lstm": 2, "gru": 1}
+
+
+def check_shapes(target, source, memory):
+    """Raises `ValueError` where the shapes, as far as known, are not of the same sentences."""
+    batches, lengths = {target[0], source[0], memory[0]}, {source[1], memory[1]}
+    if len(batches - {None}) > 1 or len(lengths - {None}) > 1:
+        raise ValueError(
+            "`target_ids` (batch, target), `source_ids` (batch, source) and `memory` (batch, "
+            "source, d_model) must be of the same sentences. Received: shapes "
+            f"{tuple(target)}, {tuple(source)} and {tuple(memory)}"
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -42,7 +57,11 @@ class RecurrentSeq2Seq(keras.Model):
         attention: a similarity of `SimilarityAttention`, or None for no attention.
         dropout: rate of the dropout on embeddings, between layers and before the logits.
         scheduled_sampling: share of the target's tokens that the decoder is given as it would
-            have written them, in training; 0 is teacher forcing.
+            have written them, in training; 0 is teacher forcing. Or a schedule of that share over
+            the steps of the training, from `keras.optimizers.schedules`: a line from 0 to a
+            quarter is `PolynomialDecay(0.0, decay_steps=20_000, end_learning_rate=0.25)`. The
+            steps are this model's own training calls; `ExactResume` keeps their number, a
+            `.keras` file does not.
         pad_id, bos_id, eos_id: the special ids of the tokenizers.
 
     Shapes:
@@ -105,7 +124,7 @@ class RecurrentSeq2Seq(keras.Model):
         self.cell = arguments.one_of("cell", cell, tuple(CELLS))
         self.attention = arguments.one_of("attention", attention, (None, *SIMILARITIES))
         self.dropout = arguments.rate("dropout", dropout)
-        self.scheduled_sampling = arguments.rate("scheduled_sampling", scheduled_sampling)
+        self.scheduled_sampling = checked_share(scheduled_sampling)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
@@ -168,7 +187,7 @@ class RecurrentSeq2Seq(keras.Model):
         source_ids, target_ids = inputs
         memory = self.encode(source_ids, training=training)
         if training and self.scheduled_sampling:
-            target_ids = self._sampled_ids(target_ids, memory, source_ids)
+            target_ids = sampled_ids(self, target_ids, memory, source_ids)
         return self.decode(target_ids, memory, source_ids, training=training)
 
     def encode(self, source_ids, training=None):
@@ -177,6 +196,8 @@ class RecurrentSeq2Seq(keras.Model):
         source_ids = integer_ids("source_ids", source_ids)
         mask = padding_mask(source_ids, self.pad_id)
         hidden = self.source_embedding(source_ids)
+        if 0 in source_ids.shape:  # a recurrent layer needs a step to take
+            return hidden
         for layer, dropout in zip(self.encoder_layers, self.encoder_dropouts, strict=True):
             hidden = layer(dropout(hidden, training=training), mask=mask, training=training)
         return ops.where(ops.expand_dims(mask, -1), hidden, 0)
@@ -197,12 +218,13 @@ class RecurrentSeq2Seq(keras.Model):
 
     def _run_decoder(self, target_ids, memory, source_ids, training):
         self.build()
+        target_ids = integer_ids("target_ids", target_ids)
         mask = padding_mask(source_ids, self.pad_id)
-        hidden = self.target_embedding(integer_ids("target_ids", target_ids))
+        check_shapes(target_ids.shape, mask.shape, memory.shape)
+        hidden = self.target_embedding(target_ids)
         states = self.first_states(memory, mask)
-        for layer, dropout, first in zip(
-            self.decoder_layers, self.decoder_dropouts, states, strict=True
-        ):
+        layers = zip(self.decoder_layers, self.decoder_dropouts, states, strict=True)
+        for layer, dropout, first in () if 0 in target_ids.shape else layers:
             hidden = dropout(hidden, training=training)
             # Padding ends a target, so no mask is needed: no state is read behind it.
             hidden = layer(hidden, initial_state=first, training=training)
@@ -211,7 +233,16 @@ class RecurrentSeq2Seq(keras.Model):
 
     def first_states(self, memory, mask):
         """The decoder's states before the first token, a list of lists of (batch, d_model)."""
+        states = self.bridge(self._last_states(memory, mask))
+        parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
+        each = NUM_STATES[self.cell]
+        return [parts[start : start + each] for start in range(0, len(parts), each)]
+
+    def _last_states(self, memory, mask):
+        """Where each direction of the encoder ended, (batch, d_model)."""
         half, source = self.d_model // 2, ops.shape(mask)[1]
+        if 0 in mask.shape:
+            return ops.zeros((ops.shape(mask)[0], self.d_model), memory.dtype)
         places = ops.arange(source, dtype="int32")
         # -> where each direction has read the last of the source, (batch, 1, 1)
         ends = (
@@ -223,10 +254,7 @@ class RecurrentSeq2Seq(keras.Model):
             ops.take_along_axis(part, ops.broadcast_to(end, (ops.shape(part)[0], 1, half)), axis=1)
             for part, end in zip((memory[..., :half], memory[..., half:]), ends, strict=True)
         ]
-        states = self.bridge(ops.concatenate(read, axis=-1)[:, 0])
-        parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
-        each = NUM_STATES[self.cell]
-        return [parts[start : start + each] for start in range(0, len(parts), each)]
+        return ops.concatenate(read, axis=-1)[:, 0]
 
     def attend(self, states, memory, mask):
         """What the logits are made of, (batch, target, d_model), and the weights of the source."""
@@ -237,19 +265,6 @@ class RecurrentSeq2Seq(keras.Model):
             return states, ops.broadcast_to(ops.expand_dims(weights, 1), shape)
         context, weights = self.similarity_attention(states, memory, memory_mask=mask)
         return self.combination(ops.concatenate([states, context], axis=-1)), weights
-
-    def _sampled_ids(self, target_ids, memory, source_ids):
-        """The target with some tokens in the place of what the model would have written there."""
-        target_ids = integer_ids("target_ids", target_ids)
-        logits = self.decode(target_ids, memory, source_ids, training=True)
-        is_padding = ops.arange(logits.shape[-1]) == self.pad_id
-        logits = ops.where(is_padding, IMPOSSIBLE, logits[:, :-1])
-        written = ops.cast(ops.argmax(logits, axis=-1), target_ids.dtype)
-        draws = keras.random.uniform(ops.shape(written), seed=self.sampling_seed)
-        given = target_ids[:, 1:]
-        taken = ops.logical_and(draws < self.scheduled_sampling, given != self.pad_id)
-        rest = ops.where(taken, ops.stop_gradient(written), given)
-        return ops.concatenate([target_ids[:, :1], rest], axis=1)
 
     def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
         """Searches for the best outputs, one step a token; see `Transformer.generate`."""
@@ -262,6 +277,7 @@ class RecurrentSeq2Seq(keras.Model):
     def get_config(self):
         """Returns the constructor's arguments."""
         names = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_layers", "d_model")
-        names += ("cell", "attention", "dropout", "scheduled_sampling")
-        names += ("pad_id", "bos_id", "eos_id")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        names += ("cell", "attention", "dropout", "pad_id", "bos_id", "eos_id")
+        own = {name: getattr(self, name) for name in names}
+        own["scheduled_sampling"] = share_config(self.scheduled_sampling)
+        return {**super().get_config(), **own}

@@ -28,6 +28,9 @@ class RecurrentStep:
         model = self.model
         # Without the mask that the embedding gives its output: a cell has no use for one.
         hidden, after = model.target_embedding(tokens[:, None])[:, 0], []
+        if hidden.shape[0] == 0:  # refused by a cell on TensorFlow, by a reshape on JAX
+            nowhere = ops.zeros(ops.shape(self.mask), "float32")
+            return model.target_embedding.logits(hidden), states, nowhere
         for layer, before in zip(model.decoder_layers, states, strict=True):
             hidden, new = layer.cell(hidden, before, training=False)
             after.append(list(new))

@@ -2,7 +2,7 @@
 
 import math
 
-from keras_transformer.plots.drawing import add_title, array, figure_class
+from keras_transformer.plots.drawing import add_title, array, check_weights, figure_class
 from keras_transformer.plots.glyphs import drawable
 
 
@@ -12,7 +12,8 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     Row q of a panel is the query token q: how it spreads its attention over the key tokens. All
     panels share one colour scale. Tokens stand in the order of their positions, from the left and
     from the top, in every script. Characters that no installed font can draw are written as code
-    points, `U+AC00`, with a `UserWarning`, and spaces as `␣`.
+    points, `U+AC00`, with a `UserWarning`; so is, without one, what nobody could see, and spaces as
+    `␣`.
 
     Args:
         weights: array of attention weights of one sentence in one layer, any layer: what
@@ -27,7 +28,8 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when `weights` has another shape than the tokens say.
+        ValueError: when `weights` has another shape than the tokens say, a number below 0 or not
+            finite, or a row with a sum above 1.
         ImportError: when matplotlib is not installed.
 
     Example:
@@ -38,6 +40,7 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     """
     new_figure = figure_class()
     weights = array("weights", weights, ("heads", "query", "key"))
+    check_weights(weights, whole=False)
     num_heads, *counts = weights.shape
     tokens = {"query_tokens": query_tokens, "key_tokens": key_tokens}
     query_labels, key_labels, families = _labels(tokens, counts, "(heads, query, key)", weights)
@@ -82,7 +85,8 @@ def alignment(weights, target_tokens, source_tokens, title=None):
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when `weights` has another shape than the tokens say.
+        ValueError: when `weights` has another shape than the tokens say, a number below 0 or not
+            finite, or a row with a sum above 1.
         ImportError: when matplotlib is not installed.
 
     Reference: Bahdanau et al. 2015, figure 3.
@@ -95,6 +99,7 @@ def alignment(weights, target_tokens, source_tokens, title=None):
     """
     new_figure = figure_class()
     weights = array("weights", weights, ("target", "source"))
+    check_weights(weights, whole=False)
     tokens = {"target_tokens": target_tokens, "source_tokens": source_tokens}
     rows, columns, families = _labels(tokens, weights.shape, "(target, source)", weights)
 
@@ -125,8 +130,7 @@ def _labels(tokens, counts, axes, weights):
                 f"shape {weights.shape}. Received: {name}={values!r}"
             )
     rows, columns = tokens.values()
-    labels, families = drawable([*rows, *columns])
-    labels = [label.replace(" ", "␣") if "U+" not in label else label for label in labels]
+    labels, families = drawable([*rows, *columns], show_spaces=True)
     return labels[: counts[0]], labels[counts[0] :], families
 
 

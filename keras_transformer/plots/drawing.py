@@ -11,6 +11,7 @@ BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # told apart by all eyes
 COLORS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 LINES, MARKERS = ("-", "--", ":", "-."), ("o", "s", "^", "D")  # one for each round of the colours
 GREY = "#777777"
+ROUNDING = 0.01  # of a row's sum: weights may come from 16 bits
 
 
 def figure_class():
@@ -33,6 +34,22 @@ def array(name, values, axes):
             f"batch with {name}[0]. Received: shape {array.shape}"
         )
     return array
+
+
+def check_weights(weights, whole):
+    """Raises `ValueError` where a row of `weights` is not of a softmax: `whole`, or cut or 0."""
+    sums = weights.sum(axis=-1)
+    right = sums <= 1 + ROUNDING  # False for NaN
+    if whole:
+        right &= (sums >= 1 - ROUNDING) | (sums == 0)
+    wrong = ~right | (weights < 0).any(axis=-1)
+    if wrong.any():
+        row, rule = weights[wrong][0], "1, or 0 throughout" if whole else "at most 1"
+        raise ValueError(
+            "`weights` must be what a softmax gives: rows without numbers below 0 that sum to "
+            f"{rule}. Received: a row from {row.min():g} to {row.max():g} that sums to "
+            f"{row.sum():g}"
+        )
 
 
 def labelled(values):

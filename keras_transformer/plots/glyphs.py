@@ -6,24 +6,40 @@ import warnings
 BASE_FONT = "DejaVu Sans"  # comes with matplotlib
 NOT_FOR_TEXT = ("Last Resort", "STIX", "cm")  # matplotlib's own, for empty boxes and for formulas
 INVISIBLE = {"Cc", "Cs", "Zl", "Zp"}  # categories: controls, surrogates, line and paragraph ends
+FORMATS = "Cf"  # a category too: joiners and the like shape what is beside them, and stay there
+FILLERS = set("\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0")  # the same, of other categories
+SPACES, SPACE = "Zs", "␣"
 KANA, HANGUL = ("JP", 0x3040, 0x30FF), ("KR", 0xAC00, 0xD7A3)  # endings of font names, code points
 NAMED = 8  # characters that a warning names
 
 
-def drawable(texts, longest=18):
+def drawable(texts, longest=18, show_spaces=False):
     """Gives the texts as matplotlib can draw them, and the font families that do.
 
     A character that no installed font has becomes its code point, `U+AC00`, with a `UserWarning`;
-    one that nobody could see becomes its code point too. A text longer than `longest` ends with
-    `…`.
+    one that nobody could see becomes its code point too, a joiner only where there is nothing to
+    join. A text longer than `longest` ends with `…`.
     """
     texts = [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in texts]
-    visible = {c for t in texts for c in t if unicodedata.category(c) not in INVISIBLE}
+    if show_spaces:
+        texts = [_with_spaces_shown(text) for text in texts]
+    shown = {text: {c for c in text if unicodedata.category(c) not in INVISIBLE} for text in texts}
+    shown = {text: set() if _is_blank(own) else own for text, own in shown.items()}
+    visible = set().union(*shown.values())
     families, missing = _families(visible)
     if missing:  # level 4 is the user's line: here, a function that labels, the figure's function
         warnings.warn(_warning(missing), UserWarning, stacklevel=4)
-    drawn = visible - missing
-    return [_shorten(_spell(text, drawn), longest) for text in texts], families
+    return [_shorten(_spell(text, shown[text] - missing), longest) for text in texts], families
+
+
+def _with_spaces_shown(text):
+    """Gives a text with a visible sign for each space, of whatever width."""
+    return "".join(SPACE if unicodedata.category(c) == SPACES else c for c in text)
+
+
+def _is_blank(characters):
+    """Tells whether there is nothing among the characters that anybody could see."""
+    return all(c in FILLERS or unicodedata.category(c) == FORMATS for c in characters)
 
 
 def _families(characters):

@@ -1,13 +1,12 @@
 """Where in the sentence each head looks: entropy, distance and offset, and their picture."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
-from keras_transformer.plots.drawing import add_title, figure_class
-
-ROUNDING = 0.01  # of a row's sum: weights may come from 16 bits
+from keras_transformer.plots.drawing import add_title, check_weights, figure_class
 
 
 class HeadStatistics(NamedTuple):
@@ -97,7 +96,8 @@ def head_focus(statistics, title=None):
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when there is no layer, or the layers differ in their number of heads.
+        ValueError: when there is no layer, one is no `HeadStatistics`, or they differ in their
+            number of heads.
         ImportError: when matplotlib is not installed.
 
     Reference: Clark et al. 2019, "What Does BERT Look At?", sections 3 and 4.
@@ -109,7 +109,13 @@ def head_focus(statistics, title=None):
     ['entropy in bits', 'distance in tokens', 'offset in tokens, below 0: to the tokens before']
     """
     new_figure = figure_class()
-    layers = [statistics] if isinstance(statistics, HeadStatistics) else list(statistics)
+    is_one = isinstance(statistics, HeadStatistics) or not isinstance(statistics, Iterable)
+    layers = [statistics] if is_one else list(statistics)
+    if not all(isinstance(layer, HeadStatistics) for layer in layers):
+        raise ValueError(
+            "`statistics` must be what `head_statistics` gives for one layer, or a list of it, one "
+            f"a layer. Received: statistics={statistics!r}"
+        )
     sizes = [len(layer.entropy) for layer in layers]
     if len(set(sizes)) != 1:
         raise ValueError(
@@ -139,13 +145,7 @@ def _weights(weights):
             f"axis. Received: shape {weights.shape}"
         )
     weights = weights if weights.ndim == 4 else weights[None]
-    sums = weights.sum(axis=-1)
-    wrong = (weights < 0).any(axis=-1) | ~((np.abs(sums - 1) <= ROUNDING) | (sums == 0))
-    if wrong.any():
-        raise ValueError(
-            "`weights` must be what a softmax gives: rows without numbers below 0 that sum to 1, "
-            f"or 0 throughout. Received: a row that sums to {sums[wrong][0]:g}"
-        )
+    check_weights(weights, whole=True)
     return weights
 
 

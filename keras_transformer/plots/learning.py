@@ -34,7 +34,8 @@ def learning_curve(history):
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when there is no `loss`, no epoch, or a value is no number.
+        ValueError: when `history` is none of these, there is no `loss`, no epoch, or a value is no
+            number.
         ImportError: when matplotlib is not installed.
 
     Example:
@@ -178,11 +179,15 @@ def _history_columns(history, argument):
         with open(history, newline="", encoding="utf-8") as file:
             history = list(csv.DictReader(file))
     if not isinstance(history, Mapping):
+        rows = history if isinstance(history, (list, tuple)) else [history]
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError(
+                f"`{argument}` must be what `fit` returned, a dict of lists, a list of dicts or "
+                f"the path of a CSV file. Received: {argument}={history!r}"
+            )
         names = dict.fromkeys(name for row in history for name in row)
         history = {name: [row.get(name) for row in history] for name in names}
-    columns = {
-        name: np.array([_number(argument, name, v) for v in vs]) for name, vs in history.items()
-    }
+    columns = {name: _column(argument, name, values) for name, values in history.items()}
     columns = {name: vs for name, vs in columns.items() if not np.isnan(vs).all()}
     sizes = {name: len(values) for name, values in columns.items()}
     if "loss" not in columns or len(set(sizes.values())) > 1:
@@ -193,9 +198,18 @@ def _history_columns(history, argument):
     return columns
 
 
+def _column(argument, name, values):
+    """Reads all values of a name in a history."""
+    if np.ndim(np.asarray(values, dtype=object)) == 0:
+        raise ValueError(
+            f"`{argument}` must hold a list of numbers for each name. Received: {name}={values!r}"
+        )
+    return np.array([_number(argument, name, value) for value in values])
+
+
 def _number(argument, name, value):
     """Reads one value of a history; what was not measured in an epoch is NaN."""
     try:
         return math.nan if value in (None, "", "NA") else float(value)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"`{argument}` must hold numbers. Received: {name}={value!r}") from error

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_transformer import arguments
 from keras_transformer.plots.drawing import add_legend, curve_style, figure_class, labelled, tidy
 
 
@@ -51,6 +52,5 @@ def _steps(schedules, num_steps):
     """Gives at most 501 steps from 0 to `num_steps`, or to what shows every warm-up."""
     longest = max(getattr(value, "warmup_steps", 4000) for value in schedules.values())
     num_steps = 5 * longest if num_steps is None else num_steps
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"`num_steps` must be a positive integer. Received: num_steps={num_steps}")
+    num_steps = arguments.positive_integer("num_steps", num_steps)
     return np.unique(np.linspace(0, num_steps, 501).astype("int64"))

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from explore_attention import explore, load_run, page_of
+from explore_attention import explore, load_run, page_of, write_page
 from keras_transformer import (
     BeamSearch,
     LearnedPositionalEncoding,
@@ -214,14 +214,54 @@ def test_what_cannot_be_shown_is_refused(model, sentence, message):
 HOSTILE = "</script><script>alert(1)</script><!-- & {{script}} {{data}} \u2028 'א' \"\\u003c\""
 
 
+def unpacked(data):
+    """The data that a page was made of."""
+
+    def weights(part):
+        if not isinstance(part, str):
+            return [weights(each) for each in part]
+        return [ord(letter) - (93 if letter <= "~" else 127) for letter in part]
+
+    for node in data["nodes"]:
+        if "weights" in node:
+            node["weights"] = {kind: weights(part) for kind, part in node["weights"].items()}
+    return {**data, "encoder": weights(data["encoder"])}
+
+
+def test_every_weight_from_0_to_1_can_be_packed():
+    data = {**usual(), "encoder": [[list(range(1001))]]}
+    (held,) = re.findall(r'id="data">(.*?)</script>', page_of(data))
+    assert unpacked(json.loads(held)) == json.loads(json.dumps(data))
+
+
 def test_hostile_text_stays_text():
     data = {**usual(), "sentence": HOSTILE, "source": [HOSTILE, "<b>"]}
     page = page_of(data)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
     (held,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert json.loads(held)["sentence"] == HOSTILE
-    assert json.loads(held) == json.loads(json.dumps(data))
+    assert unpacked(json.loads(held)) == json.loads(json.dumps(data))
+
+
+def test_a_page_takes_about_one_byte_a_weight():
+    data, weights = usual(), np.full((LAYERS, HEADS, 1000), 1)
+    node = {**data["nodes"][0], "weights": {"cross": weights.tolist()}}
+    small, large = (
+        len(page_of({**data, "nodes": [first, *data["nodes"][1:]]}).encode())
+        for first in (data["nodes"][0], node)
+    )
+    assert large - small < 1.05 * weights.size
+
+
+def test_an_output_that_cannot_be_written_leaves_the_page_that_is_there(tmp_path):
+    file = tmp_path / "page.html"
+    write_page(file, usual())
+    before = file.read_bytes()
+    assert before.decode("utf-8") == page_of(usual())
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        write_page(file, {**usual(), "sentence": "a\ud800"})
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_the_page_names_nothing_outside_of_itself():

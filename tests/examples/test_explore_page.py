@@ -5,6 +5,10 @@ import pytest
 from trained import translator
 
 from explore_attention import explore, page_of
+from keras_transformer import RecurrentSeq2Seq
+from keras_transformer.text import CharacterTokenizer
+from tests.backends import randomise
+from tests.examples.test_explore_attention import explored, transformer
 from watched_search import WatchedBeamSearch
 
 pytestmark = pytest.mark.slow
@@ -52,6 +56,13 @@ class Page:
     def choose(self, option):
         self.click(f"label:has([value={option}])")
 
+    def choose_layer(self, layer):
+        self.click(f"label:has([name=layer][value='{layer}'])")
+
+    def bars(self):
+        """The per cents beside the bars of all heads."""
+        return [float(text.removesuffix("\u00a0%")) for text in self.texts(".bars > span")]
+
     def reading(self):
         return self.texts("#reading")[0].replace("\u00a0", " ")
 
@@ -61,12 +72,21 @@ class Page:
 
 
 @pytest.fixture
-def page(browser, data, tmp_path):
-    file = tmp_path / "page.html"
-    file.write_text(page_of(data), encoding="utf-8")
-    opened = Page(browser, file)
-    yield opened
+def opened(browser, tmp_path):
+    """Opens the page of some data; in the end no script may have complained."""
+
+    def open_page(data):
+        file = tmp_path / "page.html"
+        file.write_text(page_of(data), encoding="utf-8")
+        return Page(browser, file)
+
+    yield open_page
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+
+
+@pytest.fixture
+def page(opened, data):
+    return opened(data)
 
 
 def path_of(data):
@@ -106,6 +126,61 @@ def test_each_view_shows_its_own_weights(page, data):
     assert page.shades("target")[3:] == [0, 0]  # what is not written yet
 
 
+def test_each_layer_shows_its_own_weights_in_each_view(opened):
+    data = explored(transformer(seed=1))  # which writes as much as it can
+    page, (first, second, *_) = opened(data), path_of(data)
+    assert page.texts("#about")[0].endswith("2 layers, 3 heads.")
+    page.choose("bars")
+    of_view = {  # the word to point at, and by layer where each head looks for it
+        "encoder": ("#source .word:nth-child(2)", np.array(data["encoder"])[:, :, 1]),
+        "cross": ("#target .word:nth-child(2)", np.array(first["weights"]["cross"])),
+        "decoder": ("#target .word:nth-child(3)", np.array(second["weights"]["decoder"])),
+    }
+    for view, (word, weights) in of_view.items():
+        assert np.abs(weights[0] - weights[1]).max() > 20  # they can be told apart
+        page.choose(view)
+        for layer in (0, 1, 0):
+            page.choose_layer(layer)
+            page.point_at(word)
+            np.testing.assert_allclose(page.bars(), weights[layer].ravel() / 10, atol=0.51)
+            side = "target" if view == "decoder" else "source"
+            mean = weights[layer].mean(axis=0) / 10
+            np.testing.assert_allclose(page.shades(side)[: len(mean)], mean, atol=1.0)
+            assert f"layer {layer + 1} looks (the mean of 3 heads)" in page.reading()
+    page.choose("maps")
+    page.choose_layer(1)
+    names = [canvas.get_attribute("aria-label") for canvas in page.all("canvas")]
+    assert names == [f"Weights of head {n}, layer 2: Translation reads itself" for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("sentence", ["fab", "سلام"], ids=["latin", "arabic"])
+def test_a_recurrent_model_has_one_view_and_words_run_as_they_are_read(opened, sentence):
+    tokenizer = CharacterTokenizer.train([sentence])
+    model = RecurrentSeq2Seq(tokenizer.vocab_size, d_model=10)
+    model.build()
+    data = explore(
+        randomise(model, scale=0.5), tokenizer, tokenizer, sentence, WatchedBeamSearch(BEAM)
+    )
+    page, (first, *_) = opened(data), path_of(data)
+    assert page.texts("#source .word span") == [*sentence, "</s>"]
+    assert page.all("[name=view]")[0].get_attribute("value") == "cross"
+    assert len(page.all("[name=view]")) == len(page.all("[name=layer]")) == 1
+    lefts = [word.rect["x"] for word in page.all("#source .word")]
+    assert lefts == sorted(lefts, reverse=sentence != "fab")
+    page.point_at("#target .word:nth-child(2)")
+    (((weights,),),) = [first["weights"]["cross"]]
+    np.testing.assert_allclose(page.shades("source"), np.array(weights) / 10, atol=1.0)
+    assert "layer 1 looks (its head) at" in page.reading()
+    page.point_at("#source .word:nth-child(1)")
+    assert page.reading().startswith(f"{sentence[0]} is looked at in layer 1")
+
+
+def test_bytes_that_are_letters_are_shown_as_such(opened, data):
+    source = ["▁a", "<0x3C>", "<0xC3>", "<0x0A>"]
+    page = opened({**data, "source": source})
+    assert page.texts("#source .word span") == ["a", "<", "<0xC3>", "<0x0A>"]
+
+
 def test_a_click_keeps_a_word_and_a_head_and_escape_lets_go(page, data):
     word = "#target .word:nth-child(2)"
     page.click(word)
@@ -128,8 +203,7 @@ def test_bars_say_each_heads_weights_in_figures(page, data):
     page.choose("bars")
     page.point_at("#target .word:nth-child(2)")
     weights = path_of(data)[0]["weights"]["cross"][0]
-    found = [text.replace("\u00a0%", "") for text in page.texts(".head .bars > span")]
-    np.testing.assert_allclose(np.array(found, float), np.ravel(weights) / 10, atol=0.5)
+    np.testing.assert_allclose(page.bars(), np.ravel(weights) / 10, atol=0.5)
     page.browser.set_window_size(400, 800)
     width = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.browser.execute_script(width) == 0

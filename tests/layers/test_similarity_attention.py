@@ -7,16 +7,16 @@ from keras import ops
 
 from keras_transformer.layers import SimilarityAttention
 from keras_transformer.layers.similarity_attention import SIMILARITIES
-from tests.backends import array, normal
+from tests.backends import POLICIES, array, gradients, normal
 from tests.numpy_reference import softmax
 
 QUERY, MEMORY = normal(1, 2, 3, 4), normal(2, 2, 5, 4)
 MASK = np.array([[True] * 5, [True, False, True, False, False]])
 
 
-def made(similarity):
+def made(similarity, **options):
     keras.utils.set_random_seed(3)
-    layer = SimilarityAttention(similarity)
+    layer = SimilarityAttention(similarity, **options)
     layer.build(QUERY.shape, MEMORY.shape)
     for weight in layer.weights:
         weight.assign(normal(4, *weight.shape) if len(weight.shape) else 1.7)
@@ -63,6 +63,36 @@ def test_what_is_masked_reaches_nothing(similarity):
     context, weights = map(array, layer(QUERY, MEMORY, memory_mask=none))
     assert (context == 0).all()
     assert (weights == 0).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("hidden", [0.0, np.nan])
+def test_gradients_are_finite_whatever_is_masked(similarity, policy, hidden):
+    layer, memory = made(similarity, dtype=policy), MEMORY.copy()
+    mask = np.array([MASK[1], [False] * 5])
+    memory[~mask] = hidden
+
+    def summed(query, memory):
+        context, weights = layer(query, memory, memory_mask=mask)
+        squares = ops.sum(ops.square(ops.cast(context, "float32")))
+        return squares + ops.sum(ops.square(weights))
+
+    by_input, by_weight = gradients(summed, [QUERY, memory], layer)
+    assert all(np.isfinite(gradient).all() for gradient in (*by_input, *by_weight))
+    assert all(np.abs(gradient[0]).max() > 1e-3 for gradient in by_input)
+    assert (by_input[1][~mask] == 0).all()
+
+
+def test_a_state_of_zeros_is_like_nothing():
+    memory = MEMORY.copy()
+    memory[:, 2] = 0
+    (by_query,), _ = gradients(
+        lambda query: ops.sum(ops.square(made("cosine")(query, memory)[0])), [QUERY]
+    )
+    assert np.isfinite(by_query).all()
+    _, weights = map(array, made("cosine")(np.zeros_like(QUERY), memory))
+    np.testing.assert_allclose(weights, 0.2, atol=1e-6)  # every similarity is 0
 
 
 def test_widths_must_agree_where_the_formula_needs_it():

@@ -59,6 +59,28 @@ def test_attention_of_another_rank_raises(shape):
         plots.attention_heads(np.zeros(shape), ["a", "b"], ["x", "y", "z"])
 
 
+NO_WEIGHTS = {
+    "nan to nan": [np.nan, 0.5],
+    "0 to inf": [np.inf, 0.0],
+    "-0.5 to 1": [-0.5, 1.0],
+    "0 to 3": [3.0, 0.0],
+}
+
+
+@pytest.mark.parametrize("shown", NO_WEIGHTS)
+def test_numbers_that_are_no_weights_raise(shown):
+    rows = [[0.5, 0.5], NO_WEIGHTS[shown]]
+    message = rf"`weights` must be .* at most 1\. Received: a row from {shown} that sums"
+    with pytest.raises(ValueError, match=message):
+        plots.attention_heads([rows], ["a", "b"], ["x", "y"])
+    with pytest.raises(ValueError, match=message):
+        plots.alignment(rows, ["a", "b"], ["x", "y"])
+
+
+def test_weights_cut_to_some_of_the_keys_are_drawn():
+    saved_png(plots.alignment([[0.5, 0.2], [0.0, 1.005]], ["a", "b"], ["x", "y"]))
+
+
 @pytest.mark.parametrize(
     ("queries", "keys", "name"),
     [

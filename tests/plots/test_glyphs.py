@@ -176,6 +176,32 @@ def test_texts_of_many_scripts_draw_without_a_missing_glyph():
     saved_png(figure)
 
 
+UNSEEN = {
+    "zero-width space": ("\u200b", "U+200B"),
+    "byte order mark": ("\ufeff", "U+FEFF"),
+    "override of the direction": ("\u202e", "U+202E"),
+    "joiners alone": ("\u200c\u200d", "U+200C U+200D"),
+    "variation selector": ("\ufe0f", "U+FE0F"),
+    "no-break space": ("\u00a0", "␣"),
+    "ideographic space": ("\u3000", "␣"),
+    "spaces around a control": (" \u0007\u00a0", "␣ U+0007 ␣"),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_token_that_nobody_could_see_is_written_so_that_one_can(name):
+    token, label = UNSEEN[name]
+    figure, panel = panel_of([token, "a"])
+    assert texts_of(panel.get_xticklabels()) == [label, "a"]
+    saved_png(figure)
+
+
+def test_joiners_inside_a_word_stay_in_it():
+    words = ["می\u200cروم", "co\u00adoperate", "a\u2060b"]
+    _, panel = panel_of(words)
+    assert texts_of(panel.get_xticklabels()) == words
+
+
 def test_long_tokens_are_cut():
     assert glyphs.drawable(["a" * 18, "b" * 19])[0] == ["a" * 18, "b" * 17 + "…"]
 

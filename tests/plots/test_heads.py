@@ -69,7 +69,7 @@ def test_weights_of_another_rank_raise(shape):
     ("row", "total"), [([2.0, -1.0], "1"), ([0.5, 0.6], "1.1"), ([np.nan, 1.0], "nan")]
 )
 def test_what_is_no_softmax_raises(row, total):
-    with pytest.raises(ValueError, match=f"softmax.*Received: a row that sums to {total}$"):
+    with pytest.raises(ValueError, match=f"softmax.*Received: a row from .* that sums to {total}$"):
         plots.head_statistics([[[0.5, 0.5], row]])
 
 
@@ -116,3 +116,9 @@ def test_head_focus_of_no_layer_or_of_different_ones_raises():
         plots.head_focus([few, many])
     with pytest.raises(ValueError, match=r"of one layer or more.*Received: numbers of heads \[\]"):
         plots.head_focus([])
+
+
+@pytest.mark.parametrize("statistics", [None, np.ones((2, 3)), [weights_of(2, 5, 7)], "heads", 3])
+def test_head_focus_of_what_are_no_statistics_raises(statistics):
+    with pytest.raises(ValueError, match="`statistics` must be what `head_statistics` gives"):
+        plots.head_focus(statistics)

@@ -77,6 +77,13 @@ def test_learning_curve_leaves_a_gap_where_nothing_was_measured():
         ({"loss": []}, "column loss.*Received: {}"),
         ({"loss": [1.0, 2.0], "val_loss": [1.0]}, "equal length.*{'loss': 2, 'val_loss': 1}"),
         ({"loss": ["low"]}, "hold numbers. Received: loss='low'"),
+        ({"loss": [[1.0, 2.0]]}, r"hold numbers. Received: loss=\[1.0, 2.0\]"),
+        ({"loss": 3.0}, "hold a list of numbers for each name. Received: loss=3.0"),
+        ({"loss": None}, "hold a list of numbers for each name. Received: loss=None"),
+        ([[3.0, 2.0]], r"must be what `fit` returned.*Received: history=\[\[3.0, 2.0\]\]"),
+        ([3.0, 2.0], r"must be what `fit` returned.*Received: history=\[3.0, 2.0\]"),
+        (None, "must be what `fit` returned.*Received: history=None"),
+        (3.0, "must be what `fit` returned.*Received: history=3.0"),
     ],
 )
 def test_history_that_cannot_be_drawn_raises(history, message):

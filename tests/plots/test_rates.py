@@ -34,9 +34,17 @@ def test_what_is_no_schedule_raises(schedules):
         plots.schedule(schedules)
 
 
-@pytest.mark.parametrize("num_steps", [0, -1, 2.5, True])
-def test_number_of_steps_is_a_positive_integer(num_steps):
-    with pytest.raises(ValueError, match=f"Received: num_steps={num_steps}"):
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint16])
+def test_the_number_of_steps_is_an_integer_of_any_kind(kind):
+    (line,) = plots.schedule(lambda step: 0.1, kind(100)).axes[0].lines
+    assert line.get_xdata().tolist() == list(range(101))
+
+
+@pytest.mark.parametrize("num_steps", [0, -1, 2.5, True, np.int64(0), np.float32(2.0)])
+def test_any_other_number_of_steps_raises(num_steps):
+    with pytest.raises(
+        ValueError, match="`num_steps` must be a positive integer. Received: num_steps="
+    ):
         plots.schedule(lambda step: 0.1, num_steps)
 
 

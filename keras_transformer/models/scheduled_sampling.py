@@ -1,0 +1,59 @@
+"""Scheduled sampling: in training a decoder is given some of the words that it would have written.
+
+Bengio et al. 2015, with the two passes of Mihaylova and Martins 2019.
+"""
+
+import keras
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.masking import integer_ids
+
+Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+def checked_share(share):
+    """A share in [0, 1), or a schedule of it; `ValueError` for anything else."""
+    if isinstance(share, dict):
+        share = keras.saving.deserialize_keras_object(share)
+    if isinstance(share, Schedule):
+        return share
+    try:
+        return arguments.rate("scheduled_sampling", share)
+    except ValueError as error:
+        raise ValueError(
+            "`scheduled_sampling` must be a number in [0, 1), or a schedule of "
+            f"`keras.optimizers.schedules`. Received: scheduled_sampling={share!r}"
+        ) from error
+
+
+def share_config(share):
+    """What `checked_share` reads again, fit for JSON."""
+    is_schedule = isinstance(share, Schedule)
+    return keras.saving.serialize_keras_object(share) if is_schedule else share
+
+
+def share_now(share, seed):
+    """The share at this step of the training.
+
+    The seed generator counts the steps: so every backend's compiled step knows them, and they are
+    saved and resumed with the seeds, without a weight that older files would lack.
+    """
+    return share(ops.cast(seed.state, "float32")[1]) if isinstance(share, Schedule) else share
+
+
+def sampled_ids(model, target_ids, memory, source_ids):
+    """The target with some tokens in the place of what the model would have written there."""
+    target_ids = integer_ids("target_ids", target_ids)
+    logits = model.decode(target_ids, memory, source_ids, training=True)[:, :-1]
+    tokens = ops.arange(logits.shape[-1])
+    # As in a search, which writes neither.
+    never = ops.logical_or(tokens == model.pad_id, tokens == model.bos_id)
+    written = ops.argmax(ops.where(never, IMPOSSIBLE, logits), axis=-1)
+    given = target_ids[:, 1:]
+    share = share_now(model.scheduled_sampling, model.sampling_seed)
+    draws = keras.random.uniform(ops.shape(given), seed=model.sampling_seed)
+    taken = ops.logical_and(draws < share, given != model.pad_id)
+    written = ops.stop_gradient(ops.cast(written, target_ids.dtype))
+    return ops.concatenate([target_ids[:, :1], ops.where(taken, written, given)], axis=1)
