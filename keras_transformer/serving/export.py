@@ -98,9 +98,12 @@ def write_saved_model(translator, path):
         name: getattr(translator.graph, name).get_concrete_function() for name in SIGNATURES
     }
     # The variables themselves: a loader that is not Python finds none behind Keras's layers. Those
-    # that are read, so not the states of dropout's seeds, which differ from process to process.
+    # that are read, so not the states of dropout's seeds, which differ from process to process; in
+    # the model's order, because a graph has them in none.
     read = {id(v): v for function in signatures.values() for v in function.graph.variables}
-    root.variables_read = list(read.values())
+    weights = [variable.value for variable in translator.compiled.model.variables]
+    root.variables_read = [read.pop(id(weight)) for weight in weights if id(weight) in read]
+    root.variables_read += sorted(read.values(), key=lambda variable: variable.name)
     try:
         for shapes in root.shapes_met:  # the server has met none yet
             shapes.assign(tf.zeros_like(shapes))

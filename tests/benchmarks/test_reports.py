@@ -2,6 +2,7 @@
 and the tables of docs/comparison.md from the results that the repository keeps."""
 
 import json
+import re
 import sys
 import types
 from pathlib import Path
@@ -70,8 +71,8 @@ def test_a_changed_number_and_a_missing_line_are_found():
     assert not holds(page, "no table\n")
 
 
-def printed_by_the_comparison(results, tmp_path, monkeypatch):
-    arguments = ["--results", str(results), "--picture", str(tmp_path / "picture.png")]
+def printed_by_the_comparison(results, tmp_path, monkeypatch, *options):
+    arguments = ["--results", str(results), "--picture", str(tmp_path / "picture.png"), *options]
     monkeypatch.setattr(sys, "argv", ["comparison", *arguments])
     comparison.main()
 
@@ -80,6 +81,15 @@ def printed_by_the_comparison(results, tmp_path, monkeypatch):
 def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     printed_by_the_comparison(RESULTS / "comparison.jsonl", tmp_path, monkeypatch)
     page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    assert holds(page, capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("nothing_is_trained")
+def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypatch, capsys):
+    page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"python -m benchmarks\.comparison (--source(?:.|\\\n)*?)\n```", page)
+    options = command.replace("\\\n", " ").replace("$DATA", "multi30k").split()
+    printed_by_the_comparison(RESULTS / "multi30k.jsonl", tmp_path, monkeypatch, *options)
     assert holds(page, capsys.readouterr().out)
 
 
