@@ -86,7 +86,7 @@ def start(directory, name):
         port = free.getsockname()[1]
     command = [sys.executable, SERVE, directory, "--port", str(port), "--name", name]
     server = subprocess.Popen(
-        [*command, "--batch-size", "16"],
+        [*command, "--batch-size", "16", "--replay"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -54,6 +54,12 @@ def main():
     if args.warm_up:
         print("Compiling for one short text and for several ...", flush=True)
         runner.warm_up()
+    if args.replay:
+        print("Replaying the export's warm-up requests, each of which compiles ...", flush=True)
+        try:
+            print(f"Replayed {runner.replay(directory)} requests.", flush=True)
+        except (ImportError, ValueError) as error:
+            sys.exit(f"error: {error}")
     app = make_app(runner, signature_definitions(directory), args, version)
     config = uvicorn.Config(
         app,
@@ -201,6 +207,12 @@ def parse_arguments():
     )
     parser.add_argument("--max-texts", type=int, default=256, help="of a request (default: 256)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds (default: 60)")
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="first run the export's warm-up requests, as TensorFlow Serving does: a minute or "
+        "two, and nothing is compiled later",
+    )
     parser.add_argument("--no-warm-up", dest="warm_up", action="store_false")
     args = parser.parse_args()
     if not re.fullmatch(r"[\w.-]+", args.name):

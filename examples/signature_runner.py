@@ -129,6 +129,20 @@ class SignatureRunner:
             if name in self.signatures:
                 self._run(name, {"text": np.array([b"a"] * rows, object)})
 
+    def replay(self, directory):
+        """Runs the requests that an export has for warming up a server; returns how many."""
+        from tensorflow_serving.apis import prediction_log_pb2
+
+        path = Path(directory, "assets.extra", "tf_serving_warmup_requests")
+        if not path.exists():
+            raise ValueError(f"{path} is missing: it is written where the extra `serving` is")
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        for record in records:
+            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+            arrays = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}
+            self._run(request.model_spec.signature_name, arrays)
+        return len(records)
+
     async def run(self, signature, inputs, timeout):
         """The outputs, {name: array}, of one request; `Refused` when it cannot be answered."""
         rows = len(next(iter(inputs.values())))

@@ -153,6 +153,23 @@ def test_it_stops_cleanly(exported, number):
     assert out.endswith("Stopped.\n")
 
 
+def test_after_a_replay_nothing_is_compiled(exported):
+    pytest.importorskip("tensorflow_serving")
+    server = Server(exported, "--replay")
+    try:
+        before = compiled_shapes(server)
+        for rows in (1, 3, 8, 40):
+            for length in (1, 8):
+                assert server.post({"instances": ["abcdefgh"[:length]] * rows})[0] == 200
+        assert compiled_shapes(server) == before > 2
+    finally:
+        server.stop()
+
+
+def compiled_shapes(server):
+    return float(re.search(r"^compiled_shapes (\S+)$", server.get("/metrics"), re.M)[1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["nowhere"], "holds no SavedModel"), (["x", "--port", "99999"], "--port must be")],
