@@ -16,6 +16,7 @@ D_FF_FACTOR = 2  # d_ff is this often d_model
 
 def small_translator(
     vocab_size,
+    *,
     num_layers=1,
     d_model=64,
     num_heads=4,

@@ -20,15 +20,7 @@ RECIPE = dict(peak=0.004, warmup=100, tokens_per_batch=512, vocab_size=600, max_
 DATES = dict(dates=30_000, held_out=1000, rest=1000, dates_seed=1)
 DATES_TOKENIZER = dict(lossless=True, split_digits=True)
 # What a variant may change; pairs None are all.
-MODEL = dict(
-    num_layers=1,
-    d_model=64,
-    num_heads=4,
-    key_dim=None,
-    position="sinusoidal",
-    combine="add",
-    dropout=0.0,
-)
+MODEL = dict(small_translator.__kwdefaults__)
 TRAINING = dict(pairs=None, updates=300)
 
 
