@@ -254,6 +254,17 @@ class Projection(keras.layers.EinsumDense):
             return flat_product(self, inputs)
         return super().call(inputs, training=training)
 
+    def quantized_call(self, inputs, **kwargs):
+        """As `EinsumDense` in 8 bits, with every position as a sequence of its own.
+
+        Keras's einsum on TensorFlow is a product of integers for lengths known in advance alone,
+        and one of floats, of all the weights cast anew, for any other.
+        """
+        batch, length, *width = ops.shape(inputs)
+        apiece = ops.reshape(inputs, (-1, 1, *width))
+        outputs = super().quantized_call(apiece, **kwargs)
+        return ops.reshape(outputs, (batch, length, *outputs.shape[2:]))
+
     def quantize(self, mode=None, type_check=True, config=None):
         """Quantizes as `EinsumDense`; a layer with a bias (heads, 1) stays as it is, see above."""
         narrow = self.bias is not None and len(self.bias.shape) > 1 and self.bias.shape[-1] == 1

@@ -106,6 +106,7 @@ class Translator:
             max_source_length,
             max_batch_tokens,
             jit_compile,
+            quantized=bool(quantize),
         )
         self.graph = TranslationGraph(
             self.compiled, source_tokenizer, target_tokenizer, max_segments, separator

@@ -1,5 +1,6 @@
 """A translator in 8-bit integers: what it translates, its size, and its model's own weights."""
 
+import re
 import warnings
 
 import numpy as np
@@ -67,6 +68,32 @@ def test_its_products_are_those_of_integers_in_one_compiled_loop():
         exact = inputs @ kernel + bias
         assert np.abs(found - exact).mean() < 0.02 * np.abs(exact).mean()
         assert np.abs(found - exact).max() > 1e-5, "nothing was rounded"
+
+
+def test_one_sentence_is_searched_in_two_rows():
+    # XLA multiplies a single row of integers far more slowly than two.
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64)
+    model.build()
+    randomise(model)
+    quantized = Translator(
+        model, tokenizer, search=GreedySearch(), max_length=8, quantize="int8"
+    ).compiled
+    search = quantized.functions["search_ids"]
+    ids = np.array([[5, 6, 4, 3, *[0] * 12]], "int32")
+    program = search.experimental_get_compiler_ir(ids)(stage="hlo")
+    rows = re.findall(r"s32\[(\d+),1,\d+\]\S* dot\(", program)
+    assert rows
+    assert "1" not in rows
+    (found,) = search(ids)[0].numpy()
+    for both, copies in zip(search(np.repeat(ids, 3, axis=0)), (3, 3), strict=True):
+        assert len(both) == copies
+    np.testing.assert_array_equal(search(np.repeat(ids, 3, axis=0))[0][2], found)
+    options = [np.full((1, 2), 4, "int32"), np.array([3], "int32"), np.array([0.0], "float32")]
+    forced = quantized.functions["search_with"](ids, *options)[0].numpy()
+    assert forced.shape[:2] == (1, 1)
+    assert forced[0, 0, :2].tolist() == [4, 4]
+    assert np.count_nonzero(forced) <= 3
 
 
 def test_it_takes_a_third_of_the_room_or_less(tmp_path):
