@@ -7,6 +7,8 @@ Random weights, sources of 24 tokens, exactly 32 target tokens, strings left out
 their own, which `--peers` names; they need torch, transformers, ctranslate2 and keras-hub in the
 environment of `--peer-python`. Every measurement is a process of its own, all contestants take
 turns in each round, and the best round of each counts. Leave the machine alone meanwhile.
+
+The models of the peers are made once, by `make_models.py` of that folder, where $PEER_MODELS says.
 """
 
 import argparse
@@ -97,6 +99,8 @@ def print_growth(args, folder):
         print(f"{target:>5} tokens: {milliseconds:6.2f} ms a step, {peak:,.0f} MiB", flush=True)
     for size in ("base", "tiny"):
         directory = os.path.join(folder, f"{size}-1-float32")
+        if not os.path.exists(directory):  # no race has needed it
+            ours(["export", directory, "--size", size], args)
         (line,) = ours(["start", directory], args)
         seconds = ", ".join(f"{name} after {value:.1f} s" for name, value in line.items())
         print(f"start of {size}: {seconds}", flush=True)

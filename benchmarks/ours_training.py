@@ -19,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 
+from benchmarks.timing import dropout_is_on
 from keras_transformer import MaskedCrossentropy, Transformer
 
 # fmt: off
@@ -57,7 +58,7 @@ def main():
     begun = time.perf_counter()
     model.fit(data(1), epochs=1, steps_per_epoch=1, verbose=0)
     first = time.perf_counter() - begun
-    dropout_is_on = len({step_loss(model, data) for _ in range(2)}) == 2
+    dropout = dropout_is_on(model, lambda: data(1))
     begun = time.perf_counter()
     model.fit(data(2), epochs=1, steps_per_epoch=2, verbose=0)
     steps = max(2, round(args.seconds / 5 / (time.perf_counter() - begun) * 2))
@@ -71,16 +72,9 @@ def main():
         "tok_s": round(speed),
         "first_s": round(first, 1),
         "rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "dropout": dropout_is_on,
+        "dropout": dropout,
     }
     print(json.dumps(line), flush=True)
-
-
-def step_loss(model, data):
-    """The loss of the first batch in training mode, from the weights as they are."""
-    inputs, labels = next(iter(data(1)))
-    logits = model(inputs, training=True)
-    return float(MaskedCrossentropy()(labels, logits))
 
 
 def batches(rows, length):

@@ -35,6 +35,18 @@ def interleaved(functions, seconds=2.0, least=5):
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
+def dropout_is_on(model, data):
+    """Whether `fit` draws: two steps on the first batch of `data()` that learn nothing differ."""
+    rate = float(model.optimizer.learning_rate)
+    model.optimizer.learning_rate = 0.0
+    losses = [
+        model.fit(data(), steps_per_epoch=1, shuffle=False, verbose=0).history["loss"][0]
+        for _ in range(2)
+    ]
+    model.optimizer.learning_rate = rate
+    return losses[0] != losses[1]
+
+
 def lines_of(command, environment=None, cwd=None):
     """Runs `command` and returns the JSON lines it printed; none, and its error, if it failed.
 

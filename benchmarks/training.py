@@ -7,11 +7,13 @@ Sizes, data and losses are those of the peers' scripts, which `--peers` names: t
 label smoothing 0.1, Adam. Every measurement is a process of its own, all take turns in each
 round, and the best round of each counts. Leave the machine alone meanwhile: a line says so where
 a peer found that other processes took more than a tenth of a core. Compilations are those of XLA.
+Every contestant is checked to have its dropout on: two steps of `fit` that learn nothing differ.
 """
 
 import argparse
 import os
 import sys
+from pathlib import Path
 
 from benchmarks.timing import LOG_COMPILATIONS, THREADS, lines_of
 
@@ -59,13 +61,18 @@ def main():
                         f"round {number + 1}  {size}  {name:<24} {line['tok_s']:8,} tokens/s, "
                         f"first step {line['first_s']:6.1f} s, {compiled} compilations, "
                         f"peak {line['rss_mb']:,} MB"
-                        + (f"; others took {others} cores" if others > 0.1 else ""),
+                        + (f"; others took {others} cores" if others > 0.1 else "")
+                        + ("" if line["dropout"] else "; TRAINS WITHOUT DROPOUT"),
                         flush=True,
                     )
-        print(f"\n{size:<26} {'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}")
+        head = f"{'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}"
+        print(f"\n{size:<26} {head} {'first step':>11} {'compiled':>9} {'peak':>9}")
         for name, line in best.items():
             ratios = [best[own]["tok_s"] / line["tok_s"] if own in best else 0 for own in COLUMNS]
-            print(f"{name:<26} {line['tok_s']:>9,} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x")
+            print(
+                f"{name:<26} {line['tok_s']:>9,} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x "
+                f"{line['first_s']:>9.1f} s {line['compilations']:>9} {line['rss_mb']:>6,} MB"
+            )
 
 
 def ours(name, size):
@@ -77,8 +84,10 @@ def ours(name, size):
 def peer(name, size, args):
     """The lines printed by a peer's script."""
     script, *options = PEERS[name]
-    command = [args.peer_python, script, "--size", size, *options]
-    return lines_of(command, {**THREADS, **LOG_COMPILATIONS}, cwd=args.peers)
+    runner = Path(__file__).resolve().parent / "peer_training.py"
+    command = [args.peer_python, str(runner), script, "--size", size, *options]
+    environment = {**THREADS, **LOG_COMPILATIONS, "PYTHONPATH": str(runner.parents[1])}
+    return lines_of(command, environment, cwd=args.peers)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ RECURRENT_SIZES = {
     "big": dict(layers=4, d_model=1600),
 }
 SIMILARITY_NAMES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
+# What an option may put in place of the size's own.
+RECIPE = ("peak", "warmup", "dropout", "pre_norm")
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
@@ -58,6 +60,7 @@ def parse_arguments(description):
         if getattr(args, name) is None:
             setattr(args, name, value)
     fill_recurrent(parser, args)
+    fill_recipe(parser, args)
     for name, least in LEAST.items():
         if getattr(args, name) is not None and getattr(args, name) < least:
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
@@ -96,6 +99,23 @@ def fill_recurrent(parser, args):
         parser.error("--scheduled-sampling must be at least 0 and below 1")
 
 
+def fill_recipe(parser, args):
+    """Fills in the parts of the size's recipe that are not given; notes those that are."""
+    if args.pre_norm is not None and args.model == "recurrent":
+        parser.error("--pre-norm and --post-norm need --model transformer")
+    if not 0 <= (args.dropout or 0) < 1:
+        parser.error("--dropout must be at least 0 and below 1")
+    for name in ("peak", "warmup"):
+        if getattr(args, name) is not None and not getattr(args, name) > 0:
+            parser.error(f"--{name} must be above 0")
+    args.own_recipe = {}
+    for name in RECIPE:
+        if getattr(args, name) is None:
+            setattr(args, name, SIZES[args.size][name])
+        else:
+            args.own_recipe[name] = getattr(args, name)
+
+
 def run_name(source, target, size):
     """A name for the run of two files: train.en and train.de.gz give train-en-de-SIZE."""
     source, target = (Path(str(path).removesuffix(".gz")) for path in (source, target))
@@ -126,6 +146,14 @@ def make_parser(description):
     model.add_argument("--batches-per-epoch", type=int, metavar="N", help="default: all pairs once")
     model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
     model.add_argument("--label-smoothing", type=float, help="default: 0.1, 0 for the dates")
+    model.add_argument("--dropout", type=float, help="default: the size's own, as the next three")
+    model.add_argument("--peak", type=float, metavar="RATE", help="the largest learning rate")
+    model.add_argument("--warmup", type=int, metavar="N", help="updates up to the peak")
+    for name, is_pre, help in (
+        ("--pre-norm", True, "normalise before each sub-layer"),
+        ("--post-norm", False, "normalise after each, as the paper"),
+    ):
+        model.add_argument(name, dest="pre_norm", action="store_const", const=is_pre, help=help)
     model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
     model.add_argument(
         "--accumulate", type=int, default=1, metavar="N", help="batches of an update (default: 1)"

@@ -165,7 +165,7 @@ def run_settings(args, train):
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     if args.model == "recurrent":
         settings |= {name: getattr(args, name) for name in ("model", *RECURRENT)}
-    return settings | {"training_pairs": len(train)}
+    return settings | args.own_recipe | {"training_pairs": len(train)}
 
 
 def tokenizers(directory, args, train):
@@ -292,7 +292,7 @@ def keep_average(directory, args, model, average):
 
 def build_model(args, source_tokenizer, target_tokenizer):
     """Returns the compiled model of `args.size`."""
-    size = SIZES[args.size]
+    d_model = SIZES[args.size]["d_model"]
     if args.separate_vocabularies:
         vocabularies = {
             "source_vocab_size": source_tokenizer.vocab_size,
@@ -308,9 +308,9 @@ def build_model(args, source_tokenizer, target_tokenizer):
         eos_id=source_tokenizer.eos_id,
     )
     # WarmupSchedule peaks at scale / sqrt(d_model * warmup).
-    natural_peak = (size["d_model"] * size["warmup"]) ** -0.5
-    scale = 1.0 if size["peak"] is None else size["peak"] / natural_peak
-    schedule = WarmupSchedule(size["d_model"], size["warmup"], scale)
+    natural_peak = (d_model * args.warmup) ** -0.5
+    scale = 1.0 if args.peak is None else args.peak / natural_peak
+    schedule = WarmupSchedule(d_model, args.warmup, scale)
     accumulation, reduction = None, "mean"
     if args.accumulate > 1:
         accumulation, reduction = args.accumulate, "sum"
@@ -372,7 +372,7 @@ def evaluate(args, hypotheses, references):
     lines = [exact]
     tokenize = args.bleu_tokenize
     metrics = {
-        "chrF": CHRF(),
+        "chrF": CHRF(lowercase=args.lowercase),
         "BLEU": BLEU(tokenize=tokenize),
         "lower-cased BLEU": BLEU(tokenize=tokenize, lowercase=True),
     }

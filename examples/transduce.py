@@ -49,7 +49,7 @@ METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
 SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
-SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first")
+SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout")
 
 
 def main():
@@ -80,7 +80,7 @@ def run(args):
         )
         directory.open({name: getattr(args, name) for name in SETTINGS})
         tokenizer = tokenizer_of(directory, train)
-        longest = longest_of(train)
+        longest = longest_of(train, validation)
         resume = ExactResume(directory.path)
         datasets = [
             translation_dataset(
@@ -97,8 +97,8 @@ def run(args):
         ]
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    train_model(directory, args, tokenizer, longest, *datasets, validation, resume)
-    finish(directory, args, tokenizer, longest, test)
+    train_model(directory, args, tokenizer, *datasets, validation, resume)
+    finish(directory, args, tokenizer, train, test)
 
 
 def tokenizer_of(directory, train):
@@ -109,14 +109,28 @@ def tokenizer_of(directory, train):
     return load_tokenizer(file)
 
 
-def longest_of(pairs):
+def longest_of(*parts):
     """The most symbols of a side, its special one included."""
-    return 1 + max(len(text.split()) for pair in pairs for text in pair)
+    return 1 + max(len(text.split()) for pairs in parts for pair in pairs for text in pair)
 
 
-def train_model(
-    directory, args, tokenizer, longest, train_data, validation_data, validation, resume
-):
+def translator_of(model, tokenizer, search, pairs, args):
+    """A translator that reads the sources of `pairs` whole.
+
+    An output ends 50 symbols after its source's length at the latest: what was seen in training,
+    or is expected here, bounds nothing.
+    """
+    longest = 1 + max(len(source.split()) for source, _ in pairs)
+    return Translator(
+        model,
+        tokenizer,
+        search=search,
+        max_source_length=max(SHORTEST, longest),
+        max_batch_tokens=args.tokens_per_batch,
+    )
+
+
+def train_model(directory, args, tokenizer, train_data, validation_data, validation, resume):
     """Trains up to `args.epochs` epochs or `args.minutes`."""
     history = directory.read_history(resume.epoch)
     minutes = sum(row["seconds"] for row in history) / 60
@@ -129,7 +143,12 @@ def train_model(
         say(f"Going on from epoch {resume.epoch}")
     size = SIZES[args.size]
     model = Transformer(
-        tokenizer.vocab_size, dropout=args.dropout, norm_first=args.norm_first, **size
+        tokenizer.vocab_size,
+        dropout=args.dropout,
+        attention_dropout=args.inner_dropout,
+        feed_forward_dropout=args.inner_dropout,
+        norm_first=args.norm_first,
+        **size,
     )
     model.build()
     scale = args.peak * math.sqrt(size["d_model"] * args.warmup)
@@ -142,16 +161,8 @@ def train_model(
         jit_compile=True,
     )
     say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
-    translator = Translator(
-        model,
-        tokenizer,
-        search=GreedySearch(),
-        max_source_length=max(SHORTEST, longest),
-        max_length=longest,
-        max_batch_tokens=args.tokens_per_batch,
-    )
     quality = TranslationQuality(
-        translator,
+        translator_of(model, tokenizer, GreedySearch(), validation, args),
         *zip(*validation, strict=True),
         metrics=[METRIC.get(args.format, "exact_match")],
         every=args.validate_every,
@@ -174,17 +185,11 @@ def train_model(
     )
 
 
-def finish(directory, args, tokenizer, longest, test):
+def finish(directory, args, tokenizer, train, test):
     """Tests the best model and writes predictions, summary and export."""
     search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
-    translator = Translator(
-        directory.load_model(),
-        tokenizer,
-        search=search,
-        max_source_length=max(SHORTEST, longest, longest_of(test)),
-        max_length=longest,
-        max_batch_tokens=args.tokens_per_batch,
-    )
+    model = directory.load_model()
+    translator = translator_of(model, tokenizer, search, [*train, *test], args)
     sources, references = zip(*test, strict=True)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
     outputs = translator(list(sources), progress=True)
@@ -216,6 +221,9 @@ def parse_arguments():
     parser.add_argument("--output", metavar="DIR", required=True)
     parser.add_argument("--size", choices=SIZES, default="paper")
     parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument(
+        "--inner-dropout", type=float, default=0.0, help="of attention and inner layers"
+    )
     parser.add_argument("--label-smoothing", type=float, default=0.1)
     parser.add_argument("--norm-first", action="store_true", help="pre-norm")
     parser.add_argument("--peak", type=float, default=0.001, help="largest learning rate")
@@ -240,7 +248,7 @@ def parse_arguments():
             parser.error(f"--{name.replace('_', '-')} must be above 0")
     if not 0 <= args.seed < 2**32:
         parser.error("--seed must be at least 0 and below 2**32")
-    for name in ("dropout", "label_smoothing"):
+    for name in ("dropout", "inner_dropout", "label_smoothing"):
         if not 0 <= getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
     return args

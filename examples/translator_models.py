@@ -20,8 +20,8 @@ def transformer(args, **vocabularies):
         d_model=size["d_model"],
         num_heads=size["heads"],
         d_ff=size["d_ff"],
-        dropout=size["dropout"],
-        norm_first=size["pre_norm"],
+        dropout=args.dropout,
+        norm_first=args.pre_norm,
     )
 
 
@@ -34,7 +34,7 @@ def recurrent(args, **vocabularies):
         d_model=size["d_model"],
         cell=args.cell,
         attention=None if args.similarity == "none" else args.similarity,
-        dropout=SIZES[args.size]["dropout"],
+        dropout=args.dropout,
         scheduled_sampling=args.scheduled_sampling,
     )
 

@@ -32,10 +32,11 @@ class TranslationQuality(keras.callbacks.Callback):
         metrics: names from the table; the first chooses the best model.
         every: epochs from one measurement to the next; a shorter training is measured at its end.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
-            `FILE.json`, its epoch and figures, with which a resumed training goes on.
+            `FILE.json`, its epoch and figures, with which a resumed training goes on. A training
+            from epoch 0 is a new one, whose first model takes the place of an earlier one's.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
             measured and kept.
-        lowercase: whether case counts for nothing in BLEU.
+        lowercase: whether case counts for nothing in BLEU and chrF.
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
 
@@ -96,6 +97,11 @@ class TranslationQuality(keras.callbacks.Callback):
             name: scorer.corpus_score(translations, [self.references]).score
             for name, scorer in self.scorers.items()
         }
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Forgets the best of an earlier training when a new one begins."""
+        if epoch == 0:
+            self.best, self._unmeasured = None, True
 
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""
@@ -181,8 +187,11 @@ def make_scorers(metrics, lowercase, tokenize):
                     'pip install "keras-transformer-components[eval]"'
                 ) from error
 
-            is_bleu = name == "bleu"
-            scorers[name] = BLEU(lowercase=lowercase, tokenize=tokenize) if is_bleu else CHRF()
+            scorers[name] = (
+                BLEU(lowercase=lowercase, tokenize=tokenize)
+                if name == "bleu"
+                else CHRF(lowercase=lowercase)
+            )
         else:
             scorers[name] = ExactMatch(errors=name == "word_error_rate")
     return scorers

@@ -31,8 +31,8 @@ def next_log_probs(search, task, logits, index, history):
         allowed = ops.logical_and(allowed, ops.logical_not(repeated))
     if task.prefix_ids is not None:
         allowed = forced(search, task, allowed, index, vocab_size)
-    # A model may rule tokens out by -inf, which has no differences.
-    return ops.where(allowed, ops.maximum(log_probs, IMPOSSIBLE), IMPOSSIBLE)
+    # A model may rule tokens out by -inf, which has no differences; NaN is not above anything.
+    return ops.where(ops.logical_and(allowed, log_probs > IMPOSSIBLE), log_probs, IMPOSSIBLE)
 
 
 def allowed_tokens(search, task, vocab_size):

@@ -1,8 +1,10 @@
 """What every search has in common: its options, and what one call of it is about."""
 
+import numbers
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
@@ -72,6 +74,7 @@ class Search:
     (batch,), each at least 0, stands in for that of a `BeamSearch`, sentence by sentence.
 
     Logits of NaN leave no token, as rules may: the hypothesis then has length 0 and score -1e9.
+    Numbers out of their bounds are refused in lists and NumPy arrays; tensors are not read.
     """
 
     beam_size = 1
@@ -131,10 +134,11 @@ class Search:
                     "`length_penalty` must be None for a search that has none. "
                     f"Received: a {type(self).__name__} and length_penalty={length_penalty!r:.80}"
                 )
+            check_values("length_penalty", length_penalty, 0)
             length_penalty = ops.broadcast_to(ops.cast(length_penalty, "float32"), (batch_size,))
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
         if prefix_ids is not None:
-            prefix_ids = checked_prefix(prefix_ids, batch_size)
+            prefix_ids = checked_prefix(prefix_ids, batch_size, pad_id)
             # -> (batch, max_length), whatever the width was, open in a graph included
             prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
             prefix_ids = prefix_ids[:, :max_length]
@@ -151,6 +155,7 @@ class Search:
 
     def _bounds(self, batch_size, max_length, length_limits, source_lengths):
         """The largest length of each sentence, and the least or None; both (batch,)."""
+        check_values("length_limits", length_limits, 1)
         limits = max_length if length_limits is None else length_limits
         limits = ops.minimum(ops.cast(limits, "int32"), max_length)
         limits = ops.broadcast_to(limits, (batch_size,))
@@ -198,8 +203,20 @@ def checked_ids(name, ids):
         ) from None
 
 
-def checked_prefix(prefix_ids, batch_size):
+def check_values(name, values, least):
+    """Raises `ValueError` for a number below `least`, or NaN, unless they are a tensor's."""
+    if is_read(values) and not np.all(np.asarray(values) >= least):
+        raise ValueError(f"`{name}` must be at least {least}. Received: {name}={values!r:.200}")
+
+
+def is_read(values):
+    """Whether values are Python's or NumPy's, which can be read whatever compiles the search."""
+    return isinstance(values, (list, tuple, numbers.Real, np.ndarray))
+
+
+def checked_prefix(prefix_ids, batch_size, pad_id):
     """Returns `prefix_ids` as int32, or raises `ValueError` when they are no rows of ids."""
+    given = prefix_ids
     prefix_ids = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
     rows = prefix_ids.shape[0] if len(prefix_ids.shape) == 2 else -1
     if rows == -1 or (isinstance(batch_size, int) and rows not in (None, batch_size)):
@@ -207,6 +224,13 @@ def checked_prefix(prefix_ids, batch_size):
             "`prefix_ids` must be (batch, prefix), a row for each sentence. "
             f"Received: shape {tuple(prefix_ids.shape)} for {batch_size} sentences"
         )
+    if is_read(given):
+        is_padding = np.asarray(given) == pad_id
+        if np.any(is_padding[:, :-1] & ~is_padding[:, 1:]):
+            raise ValueError(
+                "`prefix_ids` must have padding at the end alone. "
+                f"Received: prefix_ids={given!r:.200}"
+            )
     return prefix_ids
 
 

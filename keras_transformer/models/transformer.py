@@ -236,9 +236,10 @@ class Transformer(keras.Model):
     def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
         """Searches for the best outputs, one cached step a token.
 
-        Runs as it stands, operation by operation. To translate many batches of a few shapes,
-        compile it once: `tf.function(model.generate, jit_compile=True)`, or on JAX `jax.jit`.
-        `serving.Translator` does so.
+        Runs as it stands, operation by operation; on JAX the loop is compiled at every call. To
+        translate many batches of a few shapes, compile it once:
+        `tf.function(model.generate, jit_compile=True)`, or on JAX `jax.jit`. `serving.Translator`
+        does so.
 
         Args:
             source_ids: integers (batch, source), `eos_id` and padding included.

@@ -1,11 +1,18 @@
 """What the races count and print of each contestant."""
 
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 
-from benchmarks.timing import LOG_COMPILATIONS, lines_of
+from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 TENSORFLOW = """
 import json, sys
@@ -37,3 +44,55 @@ def test_a_contestant_that_fails_is_named_and_has_no_lines(capsys):
     program = f"print('{json.dumps({'tok_s': 5})}'); raise SystemExit('no memory')"
     assert lines_of([sys.executable, "-c", program]) == []
     assert "no memory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rate", "is_on"), [(0.5, True), (0.0, False)])
+def test_a_training_without_dropout_is_found(rate, is_on):
+    model = keras.Sequential([keras.layers.Dropout(rate), keras.layers.Dense(1)])
+    inputs = np.random.default_rng(1).normal(size=(4, 8)).astype("float32")
+    model.build(inputs.shape)
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    before = model.get_weights()
+    assert dropout_is_on(model, lambda: (pair for pair in [(inputs, inputs[:, :1])] * 3)) is is_on
+    for weight, same in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(weight, same)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.1)
+
+
+COMMON = """
+import json
+def report(windows, sizes, label, size, first, extra=None):
+    print(json.dumps({"label": label, **extra}))
+def keras_fit_bench(model, make_data, sizes, label, size):
+    report(None, sizes, label, size, 0.0)
+def measure(step, sizes, label, size, extra=None):
+    report(None, sizes, label, size, 0.0, extra)
+"""
+PEER = """
+import random, sys
+import numpy as np
+import common as C
+B, src, inp, tgt = 2, np.ones(4), np.ones(4), np.ones(4)
+def fwd(*batch):
+    assert all(part.shape == (2,) for part in batch)
+    return np.float64(random.random() if "--drop" in sys.argv else 1.0)
+def step():
+    pass
+C.measure(step, {}, "a peer", "tiny", extra={"tok_s": 5})
+"""
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
+    (tmp_path / "common.py").write_text(COMMON)
+    (tmp_path / "peer.py").write_text(PEER)
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py"), "peer.py"]
+    done = subprocess.run(
+        [*command, *["--drop"] * drop],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {"label": "a peer", "tok_s": 5, "dropout": drop}

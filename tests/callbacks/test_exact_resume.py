@@ -27,33 +27,43 @@ def data_of(epoch):
     return (sources, inputs), labels
 
 
-def new_model(policy="float32"):
+def new_model(policy="float32", accumulate=None):
     model = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.3, dtype=policy)
     model.build()
-    optimizer = keras.optimizers.Adam(WarmupSchedule(8, 5), beta_2=0.98)
+    optimizer = keras.optimizers.Adam(
+        WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate
+    )
     if policy == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0)
     model.compile(optimizer, MaskedCrossentropy(0.1), jit_compile=BACKEND == "jax")
     return model
 
 
-def train(directory, until=EPOCHS, seed=1, policy="float32"):
+def train(directory, until=EPOCHS, seed=1, **options):
     """Trains in one process up to `until`, going on from what is in the directory."""
     keras.utils.set_random_seed(seed)
-    model, resume = new_model(policy), ExactResume(directory)
+    model, resume = new_model(**options), ExactResume(directory)
     for epoch in range(resume.epoch, until):
         fit = dict(batch_size=4, shuffle=False, initial_epoch=epoch, epochs=epoch + 1, verbose=0)
         model.fit(*data_of(epoch), **fit, callbacks=[resume])
     return [array(weight) for weight in model.weights], resume
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_a_new_process_ends_with_the_same_bits(tmp_path, policy):
-    whole, _ = train(tmp_path / "whole", policy=policy)
-    train(tmp_path / "parts", until=1, policy=policy)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"policy": "mixed_float16"},
+        {"policy": "mixed_bfloat16"},
+        {"accumulate": 2},  # of three batches an epoch: it ends within an update
+    ],
+)
+def test_a_new_process_ends_with_the_same_bits(tmp_path, options):
+    whole, _ = train(tmp_path / "whole", **options)
+    train(tmp_path / "parts", until=1, **options)
     # Other seeds: nothing but the file may carry the state.
-    train(tmp_path / "parts", until=3, seed=2, policy=policy)
-    parts, resume = train(tmp_path / "parts", seed=3, policy=policy)
+    train(tmp_path / "parts", until=3, seed=2, **options)
+    parts, resume = train(tmp_path / "parts", seed=3, **options)
     assert resume.epoch == EPOCHS
     for expected, weight in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(weight, expected)

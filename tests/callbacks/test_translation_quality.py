@@ -37,7 +37,11 @@ def test_figures_are_those_of_sacrebleu(capsys):
     quality.on_epoch_end(0, logs)
     expected = sacrebleu.corpus_bleu(outputs, [REFERENCES], lowercase=True).score
     assert logs["val_bleu"] == pytest.approx(expected)
-    assert logs["val_chrf"] == pytest.approx(sacrebleu.corpus_chrf(outputs, [REFERENCES]).score)
+    assert logs["val_bleu"] > sacrebleu.corpus_bleu(outputs, [REFERENCES]).score
+    folded = [text.lower() for text in REFERENCES]
+    expected_chrf = sacrebleu.corpus_chrf([text.lower() for text in outputs], [folded]).score
+    assert logs["val_chrf"] == pytest.approx(expected_chrf)
+    assert logs["val_chrf"] > sacrebleu.corpus_chrf(outputs, [REFERENCES]).score
     printed = capsys.readouterr().out
     assert all(part in printed for part in ("case:lc", "nw:0", f"bleu {expected:.2f}"))
 
@@ -84,6 +88,21 @@ def test_a_resumed_training_knows_the_best_so_far(tmp_path):
     second.on_epoch_end(1, {})
     assert second.best["epoch"] == 1
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 1.0
+
+
+def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
+    file = tmp_path / "best.keras"
+    arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
+    for value, found in ((1.0, REFERENCES), (2.0, ["x", "y"])):
+        quality = TranslationQuality(answers(found), SOURCES, REFERENCES, **arguments)
+        model = model_of(value)
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        model.fit(DATA, DATA, epochs=1, verbose=0, callbacks=[quality])
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
+    # One too short to be measured is measured at its end.
+    quality = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, every=5, **arguments)
+    model_of(3.0).fit(DATA, DATA, epochs=1, verbose=0, callbacks=[quality])
+    assert quality.best == {"epoch": 1, "exact_match": 100.0}
 
 
 def test_only_every_few_epochs_are_measured():

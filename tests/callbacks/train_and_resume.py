@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
+from keras_transformer import MaskedCrossentropy, Transformer, UpdateSchedule, WarmupSchedule
 from keras_transformer.callbacks import AverageCheckpoints, ExactResume, TranslationQuality
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, translation_dataset
@@ -28,7 +28,8 @@ def main(directory):
         seed=3,
         max_shapes=1,
         first_epoch=resume.epoch,
-        batches_per_epoch=7,
+        batches_per_update=2,
+        batches_per_epoch=8,
         verbose=False,
     )
     keras.utils.set_random_seed(1)
@@ -36,8 +37,11 @@ def main(directory):
         tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.2
     )
     model.build()
+    schedule = UpdateSchedule(WarmupSchedule(32, 50), 2)
     model.compile(
-        keras.optimizers.Adam(WarmupSchedule(32, 50)), MaskedCrossentropy(0.1), jit_compile=True
+        keras.optimizers.Adam(schedule, gradient_accumulation_steps=2),
+        MaskedCrossentropy(0.1, reduction="sum"),
+        jit_compile=True,
     )
     fit = dict(initial_epoch=resume.epoch, epochs=EPOCHS, verbose=0, shuffle=False)
     average = AverageCheckpoints(Path(directory) / "epochs", last=5)

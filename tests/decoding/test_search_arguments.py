@@ -149,6 +149,25 @@ def test_a_prefix_that_is_not_of_integers_is_refused():
         run(GreedySearch(), problem._replace(prefix_ids=problem.prefix_ids.astype("float32")))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("length_limits", [3, 0], "at least 1"),
+        ("length_limits", np.array([-1, 2]), "at least 1"),
+        ("length_penalty", [0.5, -1.0], "at least 0"),
+        ("length_penalty", np.array([np.nan, 1.0]), "at least 0"),
+        ("length_penalty", -0.5, "at least 0"),
+        ("prefix_ids", [[3, 0, 4], [3, 4, 0]], "have padding at the end alone"),
+        ("prefix_ids", np.array([[0, 3], [3, 3]]), "have padding at the end alone"),
+    ],
+)
+def test_a_bad_value_of_a_sentence_is_refused(name, value, rule):
+    step = lambda tokens, index, state: (ops.zeros((len(tokens), 6)), state)  # noqa: E731
+    sizes = dict(batch_size=2, max_length=3, bos_id=1, eos_id=2)
+    with pytest.raises(ValueError, match=f"`{name}` must .*{rule}. Received: {name}="):
+        BeamSearch(2)(step, (), **sizes, **{name: value})
+
+
 @pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2,), (2, 1, 1)])
 @classes
 def test_a_prefix_must_have_a_row_for_each_sentence(search_class, shape):

@@ -252,11 +252,43 @@ def test_two_vocabularies_train_and_export(corpus, tmp_path):
     assert from_file.stdout == (output / "translations.txt").read_text()
 
 
+def arguments_of(*given):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["train_translator.py", *map(str, given)])
+        return parse_arguments("")
+
+
+def test_parts_of_the_recipe_may_be_given():
+    given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
+    args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
+    assert args.own_recipe == {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
+    model = build_model(args, tokenizer, tokenizer)
+    assert (model.norm_first, model.dropout) == (False, 0.2)
+    rates = [float(model.optimizer._learning_rate(step)) for step in (1999, 2000, 2001)]
+    assert max(rates) == pytest.approx(0.005, rel=1e-3)
+    assert rates[1] > rates[2]
+    assert arguments_of("--size", "tiny").own_recipe == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--peak", "0"], "--peak must be above 0"),
+        (["--warmup", "-1"], "--warmup must be above 0"),
+        (["--dropout", "1"], "--dropout must be at least 0 and below 1"),
+        (["--model", "recurrent", "--pre-norm"], "need --model transformer"),
+    ],
+)
+def test_a_bad_recipe_is_refused(given, message, capsys):
+    with pytest.raises(SystemExit):
+        arguments_of(*given)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-def test_every_size_has_the_model_it_names(size, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["train_translator.py", "--size", size])
-    args = parse_arguments("")
+def test_every_size_has_the_model_it_names(size):
+    args = arguments_of("--size", size)
     tokenizer = CharacterTokenizer.train(["abc"])
     model = build_model(args, tokenizer, tokenizer)
     assert (model.num_layers, model.d_model) == (SIZES[size]["layers"], SIZES[size]["d_model"])

@@ -1,6 +1,7 @@
 """The transduction example: its readers, and a run that is stopped and goes on."""
 
 import csv
+import json
 import os
 import random
 import subprocess
@@ -114,6 +115,38 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
     assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr
+
+
+@pytest.mark.slow
+def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
+    """Each letter becomes two phones; the test has longer words than the training."""
+    random.seed(2)
+
+    def write(name, lengths):
+        words = {"".join(random.choices("abcdef", k=random.choice(lengths))) for _ in range(600)}
+        lines = (f"{word}\t{' '.join(c + x for c in word for x in 'ːʰ')}\n" for word in words)
+        (tmp_path / name).write_text("".join(sorted(lines)), encoding="utf-8")
+
+    for name, lengths in (("train", [3, 4]), ("validation", [5]), ("test", [6])):
+        write(name, lengths)
+    job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0.1, "--norm-first", "--seed", 1]
+    for part in ("train", "validation", "test"):
+        job += [f"--{part}", tmp_path / part]
+    job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 1024]
+    done = run(*job, "--output", tmp_path / "run", "--epochs", 6)
+    assert done.returncode == 0, done.stderr
+    summary = done.stdout.splitlines()[-1]
+    assert summary.startswith("Word error rate: "), summary
+    with open(tmp_path / "run" / "predictions.tsv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    wrong = sum(row["output"] != row["reference"] for row in rows)
+    assert f"Word error rate: {wrong / len(rows):.2%} ({len(rows) - wrong:,} of" in summary
+    # The longest output in training and validation has 10 phones and its end.
+    assert max(len(row["output"].split()) for row in rows) > 10
+    figures = json.loads((tmp_path / "run" / "model.keras.json").read_text(encoding="utf-8"))
+    with open(tmp_path / "run" / "history.csv", newline="", encoding="utf-8") as file:
+        rates = [float(row["val_word_error_rate"]) for row in csv.DictReader(file)]
+    assert figures["word_error_rate"] == min(rate for rate in rates if rate == rate)
 
 
 def test_a_missing_file_gives_one_clear_line(tmp_path):

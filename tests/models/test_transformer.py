@@ -215,6 +215,20 @@ def compiled_model(**arguments):
 LABELS = np.array([[9, 5, 3, 0, 0], [6, 3, 0, 0, 0]], "int32")
 
 
+@BOTH_NORMS
+def test_more_padding_changes_no_gradient(norm_first):
+    model = built(norm_first=norm_first, dropout=0.0)
+    found = []
+    for more in (0, 4):
+        inputs = padded(SOURCE_IDS, more), padded(TARGET_IDS, more + 1)
+        labels = padded(LABELS, more + 1)
+        loss = lambda x=inputs, y=labels: MaskedCrossentropy(0.1)(y, model(x))  # noqa: E731
+        found.append(gradients(loss, [], model)[1])
+    for gradient, same in zip(*found, strict=True):
+        np.testing.assert_allclose(same, gradient, atol=1e-5)
+        assert np.isfinite(gradient).all()
+
+
 def test_fit_learns_two_sentences_by_heart_and_generates_them():
     model = compiled_model(dropout=0.0, num_layers=1)
     pairs = ((SOURCE_IDS, TARGET_IDS), LABELS)

@@ -1,0 +1,50 @@
+"""Runs a peer's training script in its folder, and finds out whether its dropout is on.
+
+    python benchmarks/peer_training.py keras_tutorial.py --size tiny --jit 1
+
+`benchmarks.training` starts it. The script's line of JSON has `dropout` besides.
+"""
+
+import os
+import runpy
+import sys
+
+from benchmarks.timing import dropout_is_on
+
+
+def main():
+    """Puts the check before the report of the peers' common part, and runs the script."""
+    script, *options = sys.argv[1:]
+    sys.path.insert(0, os.getcwd())
+    import common
+
+    checks = {}
+    fit_bench, measure, report = common.keras_fit_bench, common.measure, common.report
+
+    def checked_fit_bench(model, make_data, *args, **kwargs):
+        checks["dropout"] = lambda: dropout_is_on(model, make_data)
+        fit_bench(model, make_data, *args, **kwargs)
+
+    def checked_measure(step, *args, **kwargs):
+        checks["dropout"] = lambda: losses_differ(step.__globals__)
+        measure(step, *args, **kwargs)
+
+    def checked_report(windows, sizes, label, size_name, first, extra=None):
+        extra = {**(extra or {}), "dropout": checks["dropout"]()}
+        report(windows, sizes, label, size_name, first, extra)
+
+    common.keras_fit_bench, common.measure = checked_fit_bench, checked_measure
+    common.report = checked_report
+    sys.argv = [script, *options]
+    runpy.run_path(script, run_name="__main__")
+
+
+def losses_differ(names):
+    """Whether two losses of a PyTorch script's model on its first batch differ."""
+    rows = slice(0, names["B"])
+    batch = [names[part][rows] for part in ("src", "inp", "tgt")]
+    return names["fwd"](*batch).item() != names["fwd"](*batch).item()
+
+
+if __name__ == "__main__":
+    main()
