@@ -3,7 +3,8 @@
     python -m benchmarks.ours_training --size tiny [--policy mixed_bfloat16] [--no-jit]
 
 Random ids with about a fifth of padding, dropout and label smoothing 0.1, tied vocabularies, Adam:
-the sizes and the data of the peers' scripts. Prints one JSON line.
+the sizes and the data of the peers' scripts. With --texts the ids are made of as many words, by
+`translation_dataset`, and what a user's training measures is measured. Prints one JSON line.
 """
 
 import argparse
@@ -20,7 +21,14 @@ import keras
 import numpy as np
 
 from benchmarks.timing import dropout_is_on
-from keras_transformer import MaskedCrossentropy, Transformer
+from keras_transformer import (
+    MaskedCrossentropy,
+    PaddingRatio,
+    Perplexity,
+    TokenCount,
+    Transformer,
+)
+from keras_transformer.callbacks import TrainingLog
 
 # fmt: off
 SIZES = {
@@ -40,6 +48,7 @@ def main():
     parser.add_argument("--no-jit", dest="jit", action="store_false", help="no XLA")
     parser.add_argument("--no-dropout", dest="dropout", action="store_false")
     parser.add_argument("--remat", action="store_true", help="compute layers again, save memory")
+    parser.add_argument("--texts", action="store_true", help="from texts, with metrics and log")
     parser.add_argument("--seconds", type=float, default=6.0)
     args = parser.parse_args()
     keras.config.set_dtype_policy(args.policy)
@@ -52,9 +61,10 @@ def main():
     model.compile(
         optimizer=keras.optimizers.Adam(1e-4, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
         loss=MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[Perplexity(), TokenCount(), PaddingRatio()] if args.texts else None,
         jit_compile=args.jit,
     )
-    data = batches(rows, length)
+    data = (batches_of_texts if args.texts else batches)(rows, length)
     begun = time.perf_counter()
     model.fit(data(1), epochs=1, steps_per_epoch=1, verbose=0)
     first = time.perf_counter() - begun
@@ -62,12 +72,13 @@ def main():
     begun = time.perf_counter()
     model.fit(data(2), epochs=1, steps_per_epoch=2, verbose=0)
     steps = max(2, round(args.seconds / 5 / (time.perf_counter() - begun) * 2))
-    clock = EpochClock()
-    model.fit(data(6 * steps), epochs=6, steps_per_epoch=steps, verbose=0, callbacks=[clock])
+    clock, log = EpochClock(), [TrainingLog(every=steps)] if args.texts else []
+    model.fit(data(6 * steps), epochs=6, steps_per_epoch=steps, verbose=0, callbacks=[clock, *log])
     speed = rows * length * steps / statistics.median(clock.seconds[1:])
     line = {
         "contestant": f"ours {args.policy}{'' if args.jit else ' without XLA'}"
-        + " rematerialised" * args.remat,
+        + " rematerialised" * args.remat
+        + " from texts" * args.texts,
         "size": args.size,
         "tok_s": round(speed),
         "first_s": round(first, 1),
@@ -100,6 +111,26 @@ def batches(rows, length):
         return (((sources[i], inputs[i]), targets[i]) for i in order)
 
     return data
+
+
+def batches_of_texts(rows, length):
+    """As `batches`, from texts of as many words: tokenised, shuffled and padded by the package."""
+    from keras_transformer.text import SymbolTokenizer, translation_dataset
+
+    random, tokenizer = np.random.default_rng(0), SymbolTokenizer(map(str, range(VOCAB_SIZE - 4)))
+
+    def texts():
+        for number in random.integers(round(0.6 * length), length, 64 * rows):
+            yield " ".join(map(str, random.integers(0, VOCAB_SIZE - 4, number)))
+
+    dataset = translation_dataset(
+        texts(), texts(), tokenizer, tokens_per_batch=rows * length, max_length=length,
+        max_shapes=1, shuffle=True, seed=1, verbose=False,
+    )  # fmt: skip
+    if dataset.report.shapes != ((rows, length, length),):
+        raise ValueError(f"the batches must be as the peers'. Received: {dataset.report.shapes}")
+    endless = dataset.repeat()
+    return lambda number: endless
 
 
 class EpochClock(keras.callbacks.Callback):

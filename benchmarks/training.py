@@ -20,6 +20,7 @@ from benchmarks.timing import LOG_COMPILATIONS, THREADS, lines_of
 # name: script and options
 OURS = {
     "ours": [],
+    "ours, from texts": ["--texts"],
     "ours, graph": ["--no-jit"],
     "ours, bfloat16": ["--no-jit", "--policy", "mixed_bfloat16"],
 }

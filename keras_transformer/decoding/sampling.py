@@ -30,7 +30,9 @@ class Sampling(Search):
         num_samples: hypotheses of each sentence, drawn independently.
         seed: an integer draws the same for the same batch at every call of one kind: XLA has
             random numbers of its own, so that a compiled function draws others than an eager
-            call. None draws anew, also in a compiled function on TensorFlow. Under `jax.jit`
+            call. The numbers belong to the rows of a batch, whatever they hold, and a
+            `Translator` has the same for each of the batches that it makes of many texts.
+            None draws anew, also in a compiled function on TensorFlow. Under `jax.jit`
             give an integer.
         **options: those of every search; see `BeamSearch`.
 

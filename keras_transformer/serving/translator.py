@@ -52,7 +52,8 @@ class Translator:
             that any server runs.
         quantize: "int8" translates with a copy of the model whose matrices are 8-bit integers,
             one scale for each output, multiplied with activations rounded to 8 bits row by row
-            as they come: a quarter of the size, and for large models faster where XLA compiles.
+            as they come: variables of little more than a quarter of the size, and for large
+            models faster where XLA compiles.
             None for the model as it is.
 
     Returns:
@@ -120,8 +121,10 @@ class Translator:
 
     @property
     def num_compilations(self):
-        """How often XLA has compiled since this was made: once for each shape met.
+        """How often XLA has compiled since this was made: for each shape met, once a function.
 
+        Translations are one function, those with options of the call another, as alignments,
+        scores and vectors are.
         Without `jit_compile` nothing is compiled, and it stays 0.
         """
         if not self.compiled.jit_compile:

@@ -85,6 +85,10 @@ def test_one_sentence_is_searched_in_two_rows():
     rows = re.findall(r"s32\[(\d+),1,\d+\]\S* dot\(", program)
     assert rows
     assert "1" not in rows
+    # All that is of floats are the two products of each attention, also of unknown length.
+    kinds = re.findall(r" dot\((s8|f32)\[", program)
+    layers = {"encoder": 6, "memory": 2, "decoder": 8, "logits": 1}
+    assert (kinds.count("s8"), kinds.count("f32")) == (sum(layers.values()), 2 * 3)
     (found,) = search(ids)[0].numpy()
     for both, copies in zip(search(np.repeat(ids, 3, axis=0)), (3, 3), strict=True):
         assert len(both) == copies
