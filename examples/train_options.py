@@ -38,9 +38,7 @@ RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
 LEAST = dict(vocab_size=1, epochs=1, tokens_per_batch=1, accumulate=1, max_length=16, seed=0)
-LEAST |= dict(
-    batches_per_epoch=1, cooldown=0, average=0, bleu_every=0, beam_size=1, length_penalty=0
-)
+LEAST |= dict(batches_per_epoch=1, average=0, bleu_every=0, beam_size=1, length_penalty=0)
 
 
 def parse_arguments(description):
@@ -79,8 +77,6 @@ def parse_arguments(description):
         parser.error("--minutes must be above 0")
     if not 0 <= args.label_smoothing < 1:
         parser.error("--label-smoothing must be at least 0 and below 1")
-    if args.cooldown > args.epochs:
-        parser.error("--cooldown must be at most --epochs")
     if args.output is None:
         name = (
             f"dates-{args.source_locale}-{args.target_locale}"
@@ -153,9 +149,6 @@ def make_parser(description):
     model.add_argument("--dropout", type=float, help="default: the size's own, as the next three")
     model.add_argument("--peak", type=float, metavar="RATE", help="the largest learning rate")
     model.add_argument("--warmup", type=int, metavar="N", help="updates up to the peak")
-    model.add_argument(
-        "--cooldown", type=int, default=0, metavar="N", help="the last N epochs at falling rates"
-    )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),
         ("--post-norm", False, "normalise after each, as the paper"),

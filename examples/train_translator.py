@@ -29,7 +29,6 @@ import tensorflow as tf
 from date_pairs import make_pairs, split_pairs
 from keras_transformer import (
     BeamSearch,
-    CooldownSchedule,
     GreedySearch,
     MaskedCrossentropy,
     PaddingRatio,
@@ -162,8 +161,6 @@ def run_settings(args, train):
     settings = {name: getattr(args, name) for name in names}
     if args.batches_per_epoch:
         settings["batches_per_epoch"] = args.batches_per_epoch
-    if args.cooldown:  # its rates depend on when the training ends
-        settings |= {"cooldown": args.cooldown, "epochs": args.epochs}
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     if args.model == "recurrent":
@@ -229,8 +226,7 @@ def train_model(
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
     minutes_done = sum(row["seconds"] for row in history) / 60
-    updates = len(train_data) // args.accumulate
-    model = build_model(args, source_tokenizer, target_tokenizer, updates)
+    model = build_model(args, source_tokenizer, target_tokenizer)
     average = None
     if args.average:
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
@@ -294,8 +290,8 @@ def keep_average(directory, args, model, average):
             directory.save_model(model, "model.keras")
 
 
-def build_model(args, source_tokenizer, target_tokenizer, updates_per_epoch=None):
-    """Returns the compiled model of `args.size`; a cooldown is of the epochs' updates."""
+def build_model(args, source_tokenizer, target_tokenizer):
+    """Returns the compiled model of `args.size`."""
     d_model = SIZES[args.size]["d_model"]
     if args.separate_vocabularies:
         vocabularies = {
@@ -315,9 +311,6 @@ def build_model(args, source_tokenizer, target_tokenizer, updates_per_epoch=None
     natural_peak = (d_model * args.warmup) ** -0.5
     scale = 1.0 if args.peak is None else args.peak / natural_peak
     schedule = WarmupSchedule(d_model, args.warmup, scale)
-    if args.cooldown:
-        start, steps = args.epochs - args.cooldown, args.cooldown
-        schedule = CooldownSchedule(schedule, start * updates_per_epoch, steps * updates_per_epoch)
     accumulation, reduction = None, "mean"
     if args.accumulate > 1:
         accumulation, reduction = args.accumulate, "sum"

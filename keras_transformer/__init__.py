@@ -21,12 +21,11 @@ from keras_transformer.layers import (
 from keras_transformer.losses import MaskedCrossentropy
 from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
 from keras_transformer.models import RecurrentSeq2Seq, ScoreResult, Transformer
-from keras_transformer.schedules import CooldownSchedule, UpdateSchedule, WarmupSchedule
+from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
 
 __all__ = [
     "ALiBi",
     "BeamSearch",
-    "CooldownSchedule",
     "DecodeResult",
     "Decoder",
     "DecoderLayer",

@@ -1,11 +1,11 @@
-"""The paper's learning-rate schedule, its end, and counting in updates of several batches."""
+"""The paper's learning-rate schedule, and any schedule counted in updates of several batches."""
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
 
-__all__ = ["CooldownSchedule", "UpdateSchedule", "WarmupSchedule"]
+__all__ = ["UpdateSchedule", "WarmupSchedule"]
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -56,57 +56,6 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class CooldownSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Follows a schedule up to an update, and from there lowers its rate linearly to 0.
-
-    `rate(step) = schedule(step) * min(max((start + steps - step) / steps, 0), 1)`
-
-    A rate that falls as 1 / sqrt(step) is still high when a training ends: weights go on moving
-    about what they have found. The last part of the training at falling rates settles them. Until
-    `start` nothing differs from a training without it, so one run may be ended at several lengths.
-
-    Args:
-        schedule: a learning-rate schedule.
-        start: number of updates before the rate begins to fall.
-        steps: number of updates over which it falls; those after learn nothing.
-
-    Returns:
-        Called with the number of updates done, the learning rate of the next one.
-
-    Raises:
-        ValueError: for a bad argument.
-
-    Reference: Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
-    Durations" (there after a constant rate).
-
-    Example:
-
-    >>> schedule = CooldownSchedule(WarmupSchedule(512), start=8000, steps=1000)
-    >>> float(schedule(8500)) == 0.5 * float(WarmupSchedule(512)(8500))
-    True
-    """
-
-    def __init__(self, schedule, start, steps):
-        super().__init__()
-        self.schedule = checked_schedule(schedule)
-        self.start = arguments.non_negative_integer("start", start)
-        self.steps = arguments.positive_integer("steps", steps)
-
-    def __call__(self, step):
-        """Returns the learning rate of the update after `step` updates."""
-        left = ops.cast(self.start + self.steps - ops.cast(step, "int32"), "float32")
-        return self.schedule(step) * ops.clip(left / self.steps, 0.0, 1.0)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {
-            "schedule": keras.saving.serialize_keras_object(self.schedule),
-            "start": self.start,
-            "steps": self.steps,
-        }
-
-
-@keras.saving.register_keras_serializable(package="keras_transformer")
 class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """Counts updates where an optimizer with gradient accumulation counts batches.
 
@@ -134,7 +83,14 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, schedule, batches_per_update):
         super().__init__()
-        self.schedule = checked_schedule(schedule)
+        if isinstance(schedule, dict):
+            schedule = keras.saving.deserialize_keras_object(schedule)
+        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            raise ValueError(
+                "`schedule` must be a `keras.optimizers.schedules.LearningRateSchedule`. "
+                f"Received: schedule={schedule!r}"
+            )
+        self.schedule = schedule
         self.batches_per_update = arguments.positive_integer(
             "batches_per_update", batches_per_update
         )
@@ -149,15 +105,3 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "schedule": keras.saving.serialize_keras_object(self.schedule),
             "batches_per_update": self.batches_per_update,
         }
-
-
-def checked_schedule(schedule):
-    """Returns the schedule, rebuilt from its configuration if need be, or raises `ValueError`."""
-    if isinstance(schedule, dict):
-        schedule = keras.saving.deserialize_keras_object(schedule)
-    if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        raise ValueError(
-            "`schedule` must be a `keras.optimizers.schedules.LearningRateSchedule`. "
-            f"Received: schedule={schedule!r}"
-        )
-    return schedule

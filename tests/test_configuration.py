@@ -10,7 +10,6 @@ import keras_transformer
 from keras_transformer import (
     ALiBi,
     BeamSearch,
-    CooldownSchedule,
     Decoder,
     DecoderLayer,
     Dropout,
@@ -157,11 +156,6 @@ ARGUMENTS = {
         "bos_id": 5,
         "eos_id": 6,
         "embedding_dropout": 0.5,
-    },
-    CooldownSchedule: {
-        "schedule": keras.saving.serialize_keras_object(WarmupSchedule(16, 7)),
-        "start": 5,
-        "steps": 3,
     },
     UpdateSchedule: {
         "schedule": keras.saving.serialize_keras_object(WarmupSchedule(16, 7)),

@@ -1,4 +1,4 @@
-"""The schedules: equation 3 by hand, its shape, the rate of the first update, the cooldown."""
+"""The warm-up schedule: equation 3 by hand, its shape, and the rate of the first update."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_transformer import CooldownSchedule, UpdateSchedule, WarmupSchedule
+from keras_transformer import WarmupSchedule
 from tests.backends import array
 
 
@@ -70,26 +70,3 @@ def test_the_rate_is_float32_under_a_half_precision_policy():
         keras.config.set_dtype_policy("float32")
     assert keras.backend.standardize_dtype(rate.dtype) == "float32"
     assert float(rate) == pytest.approx(0.25 * 100_001**-0.5, rel=1e-6)
-
-
-def test_a_cooldown_changes_nothing_before_it_and_ends_at_0():
-    plain = WarmupSchedule(d_model=16, warmup_steps=4)
-    cooled = CooldownSchedule(plain, start=10, steps=5)
-    rates = [(float(array(plain(step))), float(array(cooled(step)))) for step in range(18)]
-    assert all(rate == same for rate, same in rates[:11])
-    shares = [same / rate for rate, same in rates[10:]]
-    assert shares == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0, 0.0], abs=1e-6)
-
-
-def test_a_cooldown_counts_updates_within_an_update_schedule():
-    plain = WarmupSchedule(d_model=16, warmup_steps=4)
-    counted = UpdateSchedule(CooldownSchedule(plain, start=3, steps=2), batches_per_update=4)
-    steps = [keras.ops.convert_to_tensor(batch, "int64") for batch in (15, 16, 19, 20)]
-    rates = [float(array(counted(step))) for step in steps]
-    expected = [float(array(plain(3))), *[float(array(plain(4))) / 2] * 2, 0.0]
-    assert rates == pytest.approx(expected, rel=1e-6)
-
-
-def test_what_is_no_schedule_cannot_be_cooled_down():
-    with pytest.raises(ValueError, match="`schedule` must be a .*Received: schedule=0.1"):
-        CooldownSchedule(0.1, start=1, steps=1)

@@ -13,7 +13,7 @@ import pytest
 from keras_transformer.text import CharacterTokenizer
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
-from train_translator import build_model, run_settings
+from train_translator import build_model
 
 FILES = {
     "README.txt",
@@ -270,22 +270,9 @@ def test_parts_of_the_recipe_may_be_given():
     assert arguments_of("--size", "tiny").own_recipe == {}
 
 
-def test_a_cooldown_is_of_the_last_epochs():
-    args, tokenizer = arguments_of("--epochs", 5, "--cooldown", 2), CharacterTokenizer(["a"])
-    model = build_model(args, tokenizer, tokenizer, updates_per_epoch=10)
-    cooled = model.optimizer._learning_rate
-    plain = build_model(arguments_of("--epochs", 5), tokenizer, tokenizer).optimizer._learning_rate
-    shares = [float(cooled(step)) / float(plain(step)) for step in (0, 29, 30, 40, 49, 50)]
-    assert shares == pytest.approx([1, 1, 1, 0.5, 0.05, 0], abs=1e-6)
-    settings = run_settings(args, [])
-    assert (settings["cooldown"], settings["epochs"]) == (2, 5)
-    assert "epochs" not in run_settings(arguments_of("--epochs", 5), [])
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--epochs", "3", "--cooldown", "4"], "--cooldown must be at most --epochs"),
         (["--peak", "0"], "--peak must be above 0"),
         (["--warmup", "-1"], "--warmup must be above 0"),
         (["--dropout", "1"], "--dropout must be at least 0 and below 1"),
