@@ -133,8 +133,7 @@ class CompiledModel(tf.Module):
         return (tf.reduce_sum(tf.where(is_token[..., None], memory, 0.0), axis=1),)
 
     def _generate(self, source_ids, search, **options):
-        rows_of_text = search.beam_size * getattr(search, "num_samples", 1)
-        if not (self.quantized and self.jit_compile and rows_of_text == 1):
+        if not (self.quantized and self.jit_compile and search.beam_size == 1):
             return self._generate_rows(source_ids, search, options)
         rows = tf.shape(source_ids)[0]
         least = tf.maximum(rows, LEAST_QUANTIZED_ROWS)
