@@ -93,7 +93,7 @@ def test_history_that_cannot_be_drawn_raises(history, message):
 
 RUNS = {
     "base": {"loss": [4.0, 3.0, 2.0], "val_loss": [3.5, 2.5, 2.6], "val_bleu": [1.0, 5.0, 4.0]},
-    "학습": [{"loss": 3.0, "lr": 0.1}, {"loss": 2.75, "lr": 0.2}],
+    "опыт": [{"loss": 3.0, "lr": 0.1}, {"loss": 2.75, "lr": 0.2}],
 }
 
 
@@ -102,20 +102,20 @@ def named_lines(panel):
 
 
 def test_learning_curves_have_a_panel_a_metric_and_a_colour_a_run():
-    figure = plots.learning_curves({**RUNS, "학습": {"loss": [3.0, 2.75], "lr": [0.1, 0.2]}})
+    figure = plots.learning_curves({**RUNS, "опыт": {"loss": [3.0, 2.75], "lr": [0.1, 0.2]}})
     loss, bleu, rate = figure.axes
     assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "bleu", "learning rate"]
     lines = named_lines(loss)
-    assert list(lines) == ["base: 2.5", "학습: 2.75"]
+    assert list(lines) == ["base: 2.5", "опыт: 2.75"]
     assert lines["base: 2.5"].get_ydata().tolist() == [3.5, 2.5, 2.6]
-    assert lines["학습: 2.75"].get_ydata().tolist() == [3.0, 2.75]
-    assert lines["학습: 2.75"].get_xdata().tolist() == [1, 2]
+    assert lines["опыт: 2.75"].get_ydata().tolist() == [3.0, 2.75]
+    assert lines["опыт: 2.75"].get_xdata().tolist() == [1, 2]
     assert [line.get_linestyle() for line in loss.lines] == ["--", "-", "--"]
     assert loss.lines[0].get_ydata().tolist() == [4.0, 3.0, 2.0]  # training, of the same colour
     assert loss.lines[0].get_color() == loss.lines[1].get_color() != loss.lines[2].get_color()
     assert list(named_lines(bleu)) == ["base: 5"]  # the highest is the best
-    assert list(named_lines(rate)) == ["학습"]
-    assert named_lines(rate)["학습"].get_color() == loss.lines[2].get_color()
+    assert list(named_lines(rate)) == ["опыт"]
+    assert named_lines(rate)["опыт"].get_color() == loss.lines[2].get_color()
 
 
 def test_learning_curves_name_the_runs_beside_each_panel_and_the_kinds_of_line(tmp_path):
