@@ -103,12 +103,16 @@ def fill_recipe(parser, args):
     """Fills in the parts of the size's recipe that are not given; notes those that are."""
     if args.pre_norm is not None and args.model == "recurrent":
         parser.error("--pre-norm and --post-norm need --model transformer")
+    if args.r_drop and args.model == "recurrent":
+        parser.error("--r-drop needs --model transformer")
+    if not 0 <= args.r_drop < math.inf:
+        parser.error("--r-drop must be at least 0")
     if not 0 <= (args.dropout or 0) < 1:
         parser.error("--dropout must be at least 0 and below 1")
     for name in ("peak", "warmup"):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             parser.error(f"--{name} must be above 0")
-    args.own_recipe = {}
+    args.own_recipe = {"r_drop": args.r_drop} if args.r_drop else {}
     for name in RECIPE:
         if getattr(args, name) is None:
             setattr(args, name, SIZES[args.size][name])
@@ -149,6 +153,13 @@ def make_parser(description):
     model.add_argument("--dropout", type=float, help="default: the size's own, as the next three")
     model.add_argument("--peak", type=float, metavar="RATE", help="the largest learning rate")
     model.add_argument("--warmup", type=int, metavar="N", help="updates up to the peak")
+    model.add_argument(
+        "--r-drop",
+        type=float,
+        default=0.0,
+        metavar="WEIGHT",
+        help="bring the predictions of two draws of the dropout together (default: 0, one draw)",
+    )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),
         ("--post-norm", False, "normalise after each, as the paper"),

@@ -49,7 +49,7 @@ METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
 SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
-SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout")
+SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
 
 
 def main():
@@ -148,6 +148,7 @@ def train_model(directory, args, tokenizer, train_data, validation_data, validat
         attention_dropout=args.inner_dropout,
         feed_forward_dropout=args.inner_dropout,
         norm_first=args.norm_first,
+        r_drop=args.r_drop,
         **size,
     )
     model.build()
@@ -225,6 +226,9 @@ def parse_arguments():
         "--inner-dropout", type=float, default=0.0, help="of attention and inner layers"
     )
     parser.add_argument("--label-smoothing", type=float, default=0.1)
+    parser.add_argument(
+        "--r-drop", type=float, default=0.0, metavar="WEIGHT", help="of two draws of the dropout"
+    )
     parser.add_argument("--norm-first", action="store_true", help="pre-norm")
     parser.add_argument("--peak", type=float, default=0.001, help="largest learning rate")
     parser.add_argument("--warmup", type=int, default=4000, help="updates up to it")
@@ -246,6 +250,8 @@ def parse_arguments():
     ):
         if not getattr(args, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be above 0")
+    if not 0 <= args.r_drop < math.inf:
+        parser.error("--r-drop must be at least 0")
     if not 0 <= args.seed < 2**32:
         parser.error("--seed must be at least 0 and below 2**32")
     for name in ("dropout", "inner_dropout", "label_smoothing"):

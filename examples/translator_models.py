@@ -22,6 +22,7 @@ def transformer(args, **vocabularies):
         d_ff=size["d_ff"],
         dropout=args.dropout,
         norm_first=args.pre_norm,
+        r_drop=args.r_drop,
     )
 
 

@@ -42,6 +42,44 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     return crossentropy(ops.cast(logits, "float32"))
 
 
+def symmetric_divergence(first_logits, second_logits, mask=None):
+    """`KL(p || q) + KL(q || p)` of each position, (batch, length): 0 where `mask` is False.
+
+    With p and q the softmaxes of the logits and d = log p - log q it is `sum((p - q) * d)`; its
+    gradient is `p * (d - sum(p * d)) + p - q` for the first and the same with p and q exchanged
+    for the second. No probabilities are kept, as in `token_crossentropy`.
+    """
+
+    @ops.custom_gradient
+    def divergence(first, second):
+        normalisers = ops.logsumexp(first, -1), ops.logsumexp(second, -1)
+
+        def distributions():
+            log_p, log_q = (
+                logits - normaliser[..., None]
+                for logits, normaliser in zip((first, second), normalisers, strict=True)
+            )
+            return ops.exp(log_p), ops.exp(log_q), log_p - log_q
+
+        p, q, difference = distributions()
+        total = ops.sum((p - q) * difference, axis=-1)
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream  # PyTorch names it
+            p, q, difference = distributions()
+            forward = ops.sum(p * difference, axis=-1, keepdims=True)  # KL(p || q)
+            backward = -ops.sum(q * difference, axis=-1, keepdims=True)  # KL(q || p)
+            to_first = p * (difference - forward) + p - q
+            to_second = q * (-difference - backward) + q - p
+            return tuple(
+                zero_masked(part * upstream[..., None], mask) for part in (to_first, to_second)
+            )
+
+        return zero_masked(total, mask), gradient
+
+    return divergence(*(ops.cast(logits, "float32") for logits in (first_logits, second_logits)))
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class MaskedCrossentropy(keras.losses.Loss):
     """Averages label-smoothed cross-entropy over real target tokens.
@@ -92,6 +130,10 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         """Returns the mean over real tokens; `sample_weight`, (batch, length), multiplies them."""
+        return self.mean_over_tokens(self.call(y_true, y_pred), y_true, y_pred, sample_weight)
+
+    def mean_over_tokens(self, values, y_true, y_pred, sample_weight=None):
+        """The mean of `values`, (batch, length), that the loss takes of cross-entropies."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
@@ -104,7 +146,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             weights = weights * sample_weight
         # Not Keras's own reduction: it also reads a mask that y_pred carries, and the labels alone
         # say what counts.
-        total = ops.sum(weights * self.call(y_true, y_pred))
+        total = ops.sum(weights * values)
         if self.token_reduction == "sum" and sample_weight is not None:
             return total
         return ops.divide_no_nan(total, ops.sum(weights))
@@ -134,3 +176,15 @@ def token_weights(labels, logits, pad_id):
             f"{tuple(logits.shape)}"
         )
     return padding_mask(ops.cast(labels, "int32"), pad_id)
+
+
+def mean_divergence(loss, labels, first_logits, second_logits, sample_weight=None):
+    """`symmetric_divergence` in the unit of `loss`: its mean, or weighted sum, over tokens."""
+    if not isinstance(loss, MaskedCrossentropy):
+        raise ValueError(
+            "a model with `r_drop` must be compiled with `MaskedCrossentropy`. "
+            f"Received: loss={loss!r}"
+        )
+    mask = token_weights(labels, first_logits, loss.pad_id)
+    values = symmetric_divergence(first_logits, second_logits, mask)
+    return loss.mean_over_tokens(values, labels, first_logits, sample_weight)

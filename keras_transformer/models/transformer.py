@@ -9,6 +9,7 @@ from keras_transformer.layers.attention_position import position_config
 from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
+from keras_transformer.losses import mean_divergence
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import DecodingStep, search_targets
 from keras_transformer.models.embeddings import new_embeddings
@@ -47,6 +48,10 @@ class Transformer(keras.Model):
         attention_dropout, feed_forward_dropout, rms_norm, num_key_value_heads, window: as in
             `EncoderLayer`.
         remat: as in `Encoder`.
+        r_drop: weight of R-drop, at least 0. Above 0 `fit` runs each batch through two draws of
+            the dropout, at about twice the cost, and brings their predictions p and q together:
+            `loss = (CE(p) + CE(q)) / 2 + r_drop / 4 * (KL(p || q) + KL(q || p))`, each a mean over
+            real tokens. It needs `MaskedCrossentropy`; metrics see the first draw.
 
     Shapes:
         inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
@@ -61,7 +66,8 @@ class Transformer(keras.Model):
     Masking: padding is found from `pad_id`; a position's logits depend on the real source
     tokens and on the target tokens up to it alone.
 
-    Reference: Vaswani et al. 2017, "Attention Is All You Need".
+    Reference: Vaswani et al. 2017, "Attention Is All You Need"; Liang et al. 2021, "R-Drop:
+    Regularized Dropout for Neural Networks", equation 4 (halved).
 
     Example:
 
@@ -100,6 +106,7 @@ class Transformer(keras.Model):
         num_key_value_heads=None,
         window=None,
         remat=False,
+        r_drop=0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -128,6 +135,7 @@ class Transformer(keras.Model):
             "window": window,
             "remat": remat,
         }
+        self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position
         self._create_layers(checked_block_position(position, self.dtype_policy))
 
@@ -233,6 +241,16 @@ class Transformer(keras.Model):
             **options,
         )
 
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Returns the compiled loss, in training with R-drop where it is asked for."""
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not (training and self.r_drop):
+            return loss
+        second = self(x, training=True)
+        second_loss = super().compute_loss(x, y, second, sample_weight, training)
+        divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
+        return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
+
     def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
         """Searches for the best outputs, one cached step a token.
 
@@ -295,5 +313,6 @@ class Transformer(keras.Model):
             "position": position_config(self.source_positions or self.encoder.position),
             "embedding_dropout": self.embedding_dropout,
             **self.block_options,
+            "r_drop": self.r_drop,
         }
         return {**super().get_config(), **own}
