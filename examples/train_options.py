@@ -31,6 +31,7 @@ RECURRENT_SIZES = {
 SIMILARITY_NAMES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
 # What an option may put in place of the size's own.
 RECIPE = ("peak", "warmup", "dropout", "pre_norm")
+REGULARISERS = ("r_drop", "subword_dropout")  # 0 unless given
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
@@ -107,12 +108,13 @@ def fill_recipe(parser, args):
         parser.error("--r-drop needs --model transformer")
     if not 0 <= args.r_drop < math.inf:
         parser.error("--r-drop must be at least 0")
-    if not 0 <= (args.dropout or 0) < 1:
-        parser.error("--dropout must be at least 0 and below 1")
+    for name in ("dropout", "subword_dropout"):
+        if not 0 <= (getattr(args, name) or 0) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
     for name in ("peak", "warmup"):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             parser.error(f"--{name} must be above 0")
-    args.own_recipe = {"r_drop": args.r_drop} if args.r_drop else {}
+    args.own_recipe = {name: getattr(args, name) for name in REGULARISERS if getattr(args, name)}
     for name in RECIPE:
         if getattr(args, name) is None:
             setattr(args, name, SIZES[args.size][name])
@@ -159,6 +161,13 @@ def make_parser(description):
         default=0.0,
         metavar="WEIGHT",
         help="bring the predictions of two draws of the dropout together (default: 0, one draw)",
+    )
+    model.add_argument(
+        "--subword-dropout",
+        type=float,
+        default=0.0,
+        metavar="RATE",
+        help="split the training texts anew for each epoch, without this share of the merges",
     )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),

@@ -210,6 +210,7 @@ def make_datasets(directory, args, train, validation, source_tokenizer, target_t
                     seed=args.seed,
                     first_epoch=directory.epochs_done(),
                     batches_per_update=args.accumulate,
+                    subword_dropout=args.subword_dropout,
                     batches_per_epoch=args.batches_per_epoch,
                     max_shapes=max_shapes,
                 ),

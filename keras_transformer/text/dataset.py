@@ -12,6 +12,7 @@ from keras_transformer.text.buckets import MULTIPLE, make_buckets, round_up
 from keras_transformer.text.dataset_report import DatasetReport
 from keras_transformer.text.passes import Passes
 from keras_transformer.text.strings import text_list
+from keras_transformer.text.subword_dropout import both_sides
 from keras_transformer.text.token_store import tokenize_all
 
 
@@ -28,6 +29,7 @@ def translation_dataset(
     first_epoch=0,
     batches_per_epoch=None,
     batches_per_update=1,
+    subword_dropout=0.0,
     prefetch=2,
     verbose=True,
 ):
@@ -64,6 +66,11 @@ def translation_dataset(
             which `MaskedCrossentropy(reduction="sum")` has as its mean over the update's batches
             the mean over the update's tokens, however they are spread. The last update of
             an epoch is filled with batches of padding.
+        subword_dropout: rate of BPE dropout, in [0, 1): each pass splits the texts anew and leaves
+            out this share of the merges, so that the model sees words in more than one spelling.
+            The paper's rate is 0.1, which makes about 40 % more tokens. A text that needs more
+            than its shape of batch holds is not split anew in that pass. It needs
+            `SentencePieceTokenizer`s of type BPE.
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
@@ -107,11 +114,25 @@ def translation_dataset(
     # One more for the special id of each row.
     lengths = sources.lengths + 1, targets.lengths + 1
     kept, num_too_long, num_empty = _select(*lengths, max_length)
-    buckets = _buckets(*lengths, kept, tokens_per_batch, max_shapes)
-    if shuffle and seed is None:
+    if seed is None:
         seed = np.random.SeedSequence().entropy
-    seed = seed if shuffle else None
-    passes = Passes(sources, targets, buckets, seed, target_tokenizer, batches_per_update)
+    dropout = both_sides(
+        (source_texts, target_texts),
+        (source_tokenizer, target_tokenizer),
+        (sources, targets),
+        subword_dropout,
+        seed,
+    )
+    room = lengths
+    if dropout:
+        room = [np.minimum(side.expected_lengths() + 1, max_length) for side in dropout]
+    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes)
+    order_seed = seed if shuffle else None
+    passes = Passes(
+        sources, targets, buckets, order_seed, target_tokenizer, batches_per_update, dropout
+    )
+    if dropout:
+        lengths = [store.lengths + 1 for store in passes.stores(0)]
     batches_per_epoch = batches_per_epoch or passes.num_batches
     if batches_per_epoch % batches_per_update:
         raise ValueError(

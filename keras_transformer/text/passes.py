@@ -20,6 +20,7 @@ class Passes:
         seed: of the order of each pass; None for from short to long.
         special: a tokenizer, for `pad_id`, `bos_id` and `eos_id`.
         batches_per_update: batches whose weights are made together.
+        dropout: the sides as `SubwordDropout`, which split their texts anew for each pass; or None.
     """
 
     sources: TokenStore
@@ -28,6 +29,7 @@ class Passes:
     seed: int | None
     special: Tokenizer
     batches_per_update: int = 1
+    dropout: list | None = None
 
     @functools.cached_property
     def num_batches(self):
@@ -43,13 +45,25 @@ class Passes:
             if position // self.num_batches != current:
                 current = position // self.num_batches
                 order = self._order(current)
+                stores = self.stores(current)
             index = position % self.num_batches
-            batch = self._batch(*order[index])
+            batch = self._batch(stores, *order[index])
             if self.batches_per_update > 1:
                 first = index - index % self.batches_per_update
                 update = order[first : first + self.batches_per_update]
-                batch += (self._weights(batch[1], update),)
+                batch += (self._weights(stores[1], batch[1], update),)
             yield batch
+
+    def stores(self, number):
+        """The ids of sources and targets in pass `number`; a text has room in its bucket."""
+        if self.dropout is None:
+            return self.sources, self.targets
+        longest = np.zeros((2, len(self.sources.lengths)), "int64")
+        for bucket in self.buckets:
+            # One less for the special id of each row.
+            longest[0, bucket.members] = bucket.source_length - 1
+            longest[1, bucket.members] = bucket.target_length - 1
+        return [side.store(number, room) for side, room in zip(self.dropout, longest, strict=True)]
 
     def _order(self, number):
         """Returns the batches of pass `number` as (bucket, members)."""
@@ -64,18 +78,19 @@ class Passes:
         first = self.buckets[0]
         return order + [(first, first.members[:0])] * (self.num_batches - len(order))
 
-    def _batch(self, bucket, members):
+    def _batch(self, stores, bucket, members):
         """Returns `((source_ids, target_in_ids), target_out_ids)` of one batch as arrays."""
         source_shape = bucket.rows, bucket.source_length
         target_shape = bucket.rows, bucket.target_length
         pad_id, bos_id, eos_id = self.special.pad_id, self.special.bos_id, self.special.eos_id
-        source_ids = self.sources.padded(members, source_shape, pad_id, last_id=eos_id)
-        target_in_ids = self.targets.padded(members, target_shape, pad_id, first_id=bos_id)
-        target_out_ids = self.targets.padded(members, target_shape, pad_id, last_id=eos_id)
+        sources, targets = stores
+        source_ids = sources.padded(members, source_shape, pad_id, last_id=eos_id)
+        target_in_ids = targets.padded(members, target_shape, pad_id, first_id=bos_id)
+        target_out_ids = targets.padded(members, target_shape, pad_id, last_id=eos_id)
         return (source_ids, target_in_ids), target_out_ids
 
-    def _weights(self, labels, update):
+    def _weights(self, targets, labels, update):
         """Weights whose sums over an update's batches have as their mean the mean over tokens."""
-        num_tokens = sum(int((self.targets.lengths_of(members) + 1).sum()) for _, members in update)
+        num_tokens = sum(int((targets.lengths_of(members) + 1).sum()) for _, members in update)
         weight = np.float32(len(update) / num_tokens)
         return np.where(labels != self.special.pad_id, weight, np.float32(0))

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import re
+import threading
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -25,6 +26,7 @@ MAX_LINE_CHARACTERS = 1024
 # and ESCAPE itself, a private-use character, as ESCAPE "b".
 SPACE_MARK = "\u2581"
 ESCAPE = "\ue000"
+SEEDING = threading.Lock()  # the seed is sentencepiece's, and all threads share it
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -147,6 +149,42 @@ class SentencePieceTokenizer(Tokenizer):
             starts, ends = (without_escapes(escaped, offsets) for offsets in (starts, ends))
         return ids, starts, ends
 
+    def tokenize_with_dropout(self, texts, rate, seed):
+        """Splits texts into pieces of which some are not merged: other ones for each seed.
+
+        Each merge of two pieces into one is left out with probability `rate`, each time it is
+        possible. For training; `translation_dataset(subword_dropout=...)` does so pass by pass.
+
+        Args:
+            texts: iterable of str.
+            rate: in [0, 1); 0.1 is the paper's. 0 gives the ids of `tokenize`.
+            seed: integer from 0 up to 2**32 - 1; the same one gives the same pieces.
+
+        Returns:
+            A list of lists of ids.
+
+        Raises:
+            ImportError: when sentencepiece is not installed.
+            TypeError: when `texts` is not an iterable of str.
+            ValueError: for a bad argument, or a model of another type than BPE.
+
+        Reference: Provilkov et al. 2020, "BPE-Dropout: Simple and Effective Subword
+        Regularization".
+
+        Example:
+
+        >>> tokenizer = SentencePieceTokenizer.train(["a man rides"] * 5, vocab_size=20)
+        >>> tokenizer.pieces(tokenizer.tokenize_with_dropout(["a man"], 0.9, seed=1)[0])
+        ['▁', 'a', '▁', 'm', 'a', 'n']
+        """
+        rate, texts = arguments.rate("rate", rate), text_list("texts", texts)
+        if arguments.non_negative_integer("seed", seed) >= 2**32:
+            raise ValueError(f"`seed` must be below 2**32. Received: seed={seed}")
+        texts = [valid_text(text) for text in texts]
+        if self.lossless:
+            texts = [_escape_text(text) for text in texts]
+        return bpe_dropout(self._model, texts, rate, seed)
+
     def surfaces(self):
         """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""
         texts = [piece.replace(SPACE_MARK, " ") for piece in self._vocabulary]
@@ -202,6 +240,33 @@ def model_pieces(model):
         return [piece.decode() for piece in pieces.numpy()]
 
 
+def bpe_dropout(model, texts, rate, seed):
+    """Returns the ids of texts as sentencepiece splits them with BPE dropout."""
+    sentencepiece = _import_sentencepiece("BPE dropout")
+    from sentencepiece import sentencepiece_model_pb2
+
+    trainer = sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec
+    if trainer.model_type != trainer.BPE:
+        raise ValueError(
+            "BPE dropout needs a tokenizer trained with `model_type='bpe'`. "
+            f"Received: one of type {trainer.ModelType.Name(trainer.model_type).lower()!r}"
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    found = []
+
+    def encode():
+        options = {"enable_sampling": rate > 0, "alpha": rate, "num_threads": 1}
+        found.extend(processor.encode(texts, out_type=int, **options))
+
+    # sentencepiece has a generator for each thread, which takes its seed when it is first used.
+    with SEEDING:
+        sentencepiece.set_random_generator_seed(seed)
+        thread = threading.Thread(target=encode)
+        thread.start()
+        thread.join()
+    return found
+
+
 def training_lines(texts):
     """Returns the lines of `texts`, none longer than sentencepiece reads."""
     return [
@@ -242,14 +307,19 @@ def _coverage(character_coverage):
     return value
 
 
-def _train_model(lines, settings):
+def _import_sentencepiece(purpose):
     try:
         import sentencepiece
     except ImportError as error:
         raise ImportError(
-            "Training a SentencePieceTokenizer needs sentencepiece. Install it with "
+            f"{purpose} needs sentencepiece. Install it with "
             '`pip install "keras-transformer-components[tensorflow]"`'
         ) from error
+    return sentencepiece
+
+
+def _train_model(lines, settings):
+    sentencepiece = _import_sentencepiece("Training a SentencePieceTokenizer")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

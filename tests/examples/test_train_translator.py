@@ -260,10 +260,12 @@ def arguments_of(*given):
 
 def test_parts_of_the_recipe_may_be_given():
     given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
+    given += ["--r-drop", 5, "--subword-dropout", 0.1]
     args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
-    assert args.own_recipe == {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
+    expected = {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
+    assert args.own_recipe == {**expected, "r_drop": 5.0, "subword_dropout": 0.1}
     model = build_model(args, tokenizer, tokenizer)
-    assert (model.norm_first, model.dropout) == (False, 0.2)
+    assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
     rates = [float(model.optimizer._learning_rate(step)) for step in (1999, 2000, 2001)]
     assert max(rates) == pytest.approx(0.005, rel=1e-3)
     assert rates[1] > rates[2]
@@ -276,6 +278,9 @@ def test_parts_of_the_recipe_may_be_given():
         (["--peak", "0"], "--peak must be above 0"),
         (["--warmup", "-1"], "--warmup must be above 0"),
         (["--dropout", "1"], "--dropout must be at least 0 and below 1"),
+        (["--subword-dropout", "1"], "--subword-dropout must be at least 0 and below 1"),
+        (["--r-drop", "-1"], "--r-drop must be at least 0"),
+        (["--model", "recurrent", "--r-drop", "1"], "--r-drop needs --model transformer"),
         (["--model", "recurrent", "--pre-norm"], "need --model transformer"),
     ],
 )
