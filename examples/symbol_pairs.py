@@ -3,6 +3,7 @@
 Each side becomes symbols separated by spaces, after NFC; a space within a text is the symbol "▁".
 """
 
+import re
 import unicodedata
 
 from parallel_text import read_lines
@@ -16,12 +17,14 @@ def characters(text):
 
 
 def inflection(line):
-    """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol."""
+    """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol.
+
+    Tags have `;` between them, or `+` where several are values of one feature, as a verb's subject
+    and object: a combination that no training pair has is made of tags that many have.
+    """
     lemma, form, tags = columns(line, 3)
-    return (
-        f"{characters(lemma)} {' '.join(tag_symbol(tag) for tag in tags.split(';'))}",
-        characters(form),
-    )
+    symbols = [tag_symbol(tag) for tag in re.split("[;+]", tags)]
+    return " ".join([characters(lemma), *symbols]), characters(form)
 
 
 def grapheme_to_phoneme(line):

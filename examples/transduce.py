@@ -32,7 +32,12 @@ from keras_transformer import (
     Transformer,
     WarmupSchedule,
 )
-from keras_transformer.callbacks import ExactResume, TrainingLog, TranslationQuality
+from keras_transformer.callbacks import (
+    AverageCheckpoints,
+    ExactResume,
+    TrainingLog,
+    TranslationQuality,
+)
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
@@ -49,7 +54,14 @@ METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
 SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
-SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
+SETTINGS += (
+    "tokens_per_batch",
+    "label_smoothing",
+    "norm_first",
+    "inner_dropout",
+    "r_drop",
+    "average",
+)
 
 
 def main():
@@ -162,12 +174,16 @@ def train_model(directory, args, tokenizer, train_data, validation_data, validat
         jit_compile=True,
     )
     say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
+    average = None
+    if args.average:
+        average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
     quality = TranslationQuality(
         translator_of(model, tokenizer, GreedySearch(), validation, args),
         *zip(*validation, strict=True),
         metrics=[METRIC.get(args.format, "exact_match")],
         every=args.validate_every,
         filepath=directory.path / "model.keras",
+        average=average,
     )
     model.fit(
         train_data,
@@ -179,6 +195,7 @@ def train_model(directory, args, tokenizer, train_data, validation_data, validat
         callbacks=[
             CheckLoss(),
             TrainingLog(every=200),
+            *[average] * bool(average),
             quality,
             KeepHistory(directory, history, args.minutes),
             resume,
@@ -236,6 +253,9 @@ def parse_arguments():
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0, help="stop training after these")
     parser.add_argument("--validate-every", type=int, default=5, metavar="EPOCHS")
+    parser.add_argument(
+        "--average", type=int, default=0, metavar="N", help="keep the mean of the last N epochs"
+    )
     parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -250,6 +270,8 @@ def parse_arguments():
     ):
         if not getattr(args, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be above 0")
+    if args.average < 0:
+        parser.error("--average must be at least 0")
     if not 0 <= args.r_drop < math.inf:
         parser.error("--r-drop must be at least 0")
     if not 0 <= args.seed < 2**32:

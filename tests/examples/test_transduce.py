@@ -29,6 +29,7 @@ def run(*arguments):
     ("form", "line", "expected"),
     [
         ("inflection", "go on\twent\tV;PST", ("g o ▁ o n <V> <PST>", "w e n t")),
+        ("inflection", "ház\tházban\tN;IN+ESS", ("h á z <N> <IN> <ESS>", "h á z b a n")),
         ("g2p", "ab\tɒ  pː", ("a b", "ɒ pː")),
         ("scan", "IN: run twice OUT: I_RUN I_RUN", ("run twice", "I_RUN I_RUN")),
         ("scan", "IN: run  twice  OUT:  I_RUN I_RUN ", ("run twice", "I_RUN I_RUN")),
@@ -130,7 +131,7 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
     for name, lengths in (("train", [3, 4]), ("validation", [5]), ("test", [6])):
         write(name, lengths)
     job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0.1, "--norm-first", "--seed", 1]
-    job += ["--r-drop", 1]
+    job += ["--r-drop", 1, "--average", 2]
     for part in ("train", "validation", "test"):
         job += [f"--{part}", tmp_path / part]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 1024]
