@@ -7,7 +7,6 @@ from keras_transformer import arguments
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.models.decoding_step import search_targets
 from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
 from keras_transformer.models.scheduled_sampling import (
@@ -15,7 +14,7 @@ from keras_transformer.models.scheduled_sampling import (
     sampled_ids,
     share_config,
 )
-from keras_transformer.models.scoring import score_targets
+from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
     check_vocabularies,
@@ -37,7 +36,7 @@ def check_shapes(target, source, memory):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class RecurrentSeq2Seq(keras.Model):
+class RecurrentSeq2Seq(SequenceToSequence):
     """Maps source ids and the target ids so far to logits of the next target token.
 
     `m = BiRNN(embed(source))`, `s_t = RNN(embed(target_t), s_(t-1))`,
@@ -265,14 +264,6 @@ class RecurrentSeq2Seq(keras.Model):
             return states, ops.broadcast_to(ops.expand_dims(weights, 1), shape)
         context, weights = self.similarity_attention(states, memory, memory_mask=mask)
         return self.combination(ops.concatenate([states, context], axis=-1)), weights
-
-    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
-        """Searches for the best outputs, one step a token; see `Transformer.generate`."""
-        return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
-
-    def score(self, source_ids, target_ids, label_mask=None):
-        """Log-probabilities of given outputs; see `Transformer.score`."""
-        return score_targets(self, source_ids, target_ids, label_mask)
 
     def get_config(self):
         """Returns the constructor's arguments."""

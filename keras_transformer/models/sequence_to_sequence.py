@@ -1,0 +1,69 @@
+"""What all models from source ids to target ids share: training's loss, search and scores."""
+
+import keras
+
+from keras_transformer.losses import mean_divergence
+from keras_transformer.models.decoding_step import search_targets
+from keras_transformer.models.scoring import score_targets
+
+
+class SequenceToSequence(keras.Model):
+    """A model that is called with (source_ids, target_ids) and encodes and decodes apart.
+
+    It has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.
+    """
+
+    r_drop = 0.0
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Returns the compiled loss, in training with R-drop where the model has it."""
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not (training and self.r_drop):
+            return loss
+        second = self(x, training=True)
+        second_loss = super().compute_loss(x, y, second, sample_weight, training)
+        divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
+        return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
+
+    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
+        """Searches for the best outputs, one cached step a token.
+
+        Runs as it stands, operation by operation; on JAX the loop is compiled at every call. To
+        translate many batches of a few shapes, compile it once:
+        `tf.function(model.generate, jit_compile=True)`, or on JAX `jax.jit`. `serving.Translator`
+        does so.
+
+        Args:
+            source_ids: integers (batch, source), `eos_id` and padding included.
+            search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
+            max_length: largest number of output tokens, `eos_id` included; when None, 50 more
+                than the source has, padding not counted, as in the paper.
+            prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
+            **limits: `length_limits`, integers (batch,), each at least 1, a maximum length for each
+                sentence within `max_length`; `length_penalty`, floats (batch,), at least 0, in
+                place of the beam search's own.
+
+        Returns:
+            A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
+
+        Raises:
+            ValueError: for ids that are not integers or a bad `max_length`.
+        """
+        return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
+
+    def score(self, source_ids, target_ids, label_mask=None):
+        """Log-probabilities of given outputs; see `ScoreResult`.
+
+        Args:
+            source_ids: integers (batch, source), `eos_id` and padding included.
+            target_ids: integers (batch, target) without `bos_id`, as a search returns them.
+            label_mask: (batch, target) boolean, True at the tokens that count; all when None.
+                Padding never counts.
+
+        Returns:
+            A `ScoreResult`.
+
+        Raises:
+            ValueError: for ids that are not integers or a mask that is not boolean.
+        """
+        return score_targets(self, source_ids, target_ids, label_mask)
