@@ -44,10 +44,11 @@ from parallel_text import hold_out
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 
-# Wu et al. 2021, "Applying the Transformer to Character-level Transduction": 4 layers, width 256,
-# inverse square root decay from 0.001 after 4,000 updates of 400 pairs, dropout 0.3.
+# An epoch of 7,000 words takes "small" 6 seconds on two cores and "paper" 35.
 SIZES = {
     "small": dict(num_layers=2, d_model=128, num_heads=4, d_ff=512),
+    # Wu et al. 2021, "Applying the Transformer to Character-level Transduction"; its recipe:
+    # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --inner-dropout 0.3 --average 0
     "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
 }
 METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
@@ -237,24 +238,30 @@ def parse_arguments():
         parser.add_argument(f"--{part}", metavar="FILE", required=True)
     parser.add_argument("--validation", metavar="FILE", help="held out when not given")
     parser.add_argument("--output", metavar="DIR", required=True)
-    parser.add_argument("--size", choices=SIZES, default="paper")
+    parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument(
-        "--inner-dropout", type=float, default=0.0, help="of attention and inner layers"
+        "--inner-dropout", type=float, default=0.1, help="of attention and inner layers"
     )
     parser.add_argument("--label-smoothing", type=float, default=0.1)
     parser.add_argument(
         "--r-drop", type=float, default=0.0, metavar="WEIGHT", help="of two draws of the dropout"
     )
-    parser.add_argument("--norm-first", action="store_true", help="pre-norm")
-    parser.add_argument("--peak", type=float, default=0.001, help="largest learning rate")
-    parser.add_argument("--warmup", type=int, default=4000, help="updates up to it")
-    parser.add_argument("--tokens-per-batch", type=int, default=8192)
+    parser.add_argument(
+        "--post-norm", dest="norm_first", action="store_false", help="normalise after sub-layers"
+    )
+    parser.add_argument("--peak", type=float, default=0.003, help="largest learning rate")
+    parser.add_argument("--warmup", type=int, default=1000, help="updates up to it")
+    parser.add_argument("--tokens-per-batch", type=int, default=2048)
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0, help="stop training after these")
     parser.add_argument("--validate-every", type=int, default=5, metavar="EPOCHS")
     parser.add_argument(
-        "--average", type=int, default=0, metavar="N", help="keep the mean of the last N epochs"
+        "--average",
+        type=int,
+        default=10,
+        metavar="N",
+        help="the mean of the last N epochs; 0: none",
     )
     parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
     parser.add_argument("--seed", type=int, default=1)

@@ -130,8 +130,8 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
 
     for name, lengths in (("train", [3, 4]), ("validation", [5]), ("test", [6])):
         write(name, lengths)
-    job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0.1, "--norm-first", "--seed", 1]
-    job += ["--r-drop", 1, "--average", 2]
+    job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0, "--post-norm", "--seed", 1]
+    job += ["--r-drop", 1, "--average", 2, "--peak", 0.001]
     for part in ("train", "validation", "test"):
         job += [f"--{part}", tmp_path / part]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 1024]
