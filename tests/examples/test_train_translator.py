@@ -138,7 +138,7 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     """All options of a recipe at once, in two parts."""
     output = tmp_path / "run"
     recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
-    recipe += ["--batches-per-epoch", 4, "--tensorboard"]
+    recipe += ["--batches-per-epoch", 4, "--tensorboard", "--r-drop", 1, "--subword-dropout", 0.1]
     first = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 1))
     assert first.returncode == 0, first.stdout + first.stderr
     again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
