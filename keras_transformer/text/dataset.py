@@ -12,7 +12,7 @@ from keras_transformer.text.buckets import MULTIPLE, make_buckets, round_up
 from keras_transformer.text.dataset_report import DatasetReport
 from keras_transformer.text.passes import Passes
 from keras_transformer.text.strings import text_list
-from keras_transformer.text.subword_dropout import both_sides
+from keras_transformer.text.subword_dropout import SubwordDropout
 from keras_transformer.text.token_store import tokenize_all
 
 
@@ -95,6 +95,7 @@ def translation_dataset(
     ([[2, 5, 4, 0], [2, 6, 0, 0]], [[5, 4, 3, 0], [6, 3, 0, 0]])
     """
     arguments.boolean("shuffle", shuffle)
+    arguments.rate("subword_dropout", subword_dropout)
     _check_numbers(
         positive=dict(
             tokens_per_batch=tokens_per_batch,
@@ -107,44 +108,40 @@ def translation_dataset(
         seed=seed,
     )
     target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
-    _check_special_ids(source_tokenizer, target_tokenizer)
-    source_texts, target_texts = _equally_many(source_texts, target_texts)
-    sources = tokenize_all(source_texts, source_tokenizer, "source", verbose)
-    targets = tokenize_all(target_texts, target_tokenizer, "target", verbose)
+    tokenizers = source_tokenizer, target_tokenizer
+    _check_special_ids(*tokenizers)
+    texts = _equally_many(source_texts, target_texts)
+    seed = np.random.SeedSequence().entropy if seed is None else seed
+    sides = _tokenize(texts, tokenizers, subword_dropout, seed, verbose)
     # One more for the special id of each row.
-    lengths = sources.lengths + 1, targets.lengths + 1
-    kept, num_too_long, num_empty = _select(*lengths, max_length)
-    if seed is None:
-        seed = np.random.SeedSequence().entropy
-    dropout = both_sides(
-        (source_texts, target_texts),
-        (source_tokenizer, target_tokenizer),
-        (sources, targets),
-        subword_dropout,
-        seed,
-    )
-    room = lengths
-    if dropout:
-        room = [np.minimum(side.expected_lengths() + 1, max_length) for side in dropout]
+    kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
+    room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
     buckets = _buckets(*room, kept, tokens_per_batch, max_shapes)
-    order_seed = seed if shuffle else None
-    passes = Passes(
-        sources, targets, buckets, order_seed, target_tokenizer, batches_per_update, dropout
-    )
-    if dropout:
-        lengths = [store.lengths + 1 for store in passes.stores(0)]
+    order = seed if shuffle else None
+    passes = Passes(*sides, buckets, order, target_tokenizer, batches_per_update)
     batches_per_epoch = batches_per_epoch or passes.num_batches
     if batches_per_epoch % batches_per_update:
         raise ValueError(
             "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
-    report = _report(len(source_texts), num_too_long, num_empty, lengths, kept, passes)
     dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
-    dataset.report = report
+    dataset.report = _report(len(texts[0]), *num_left_out, room, kept, passes)
     if verbose:
-        print(report.summary(max_length), file=sys.stderr)
+        print(dataset.report.summary(max_length), file=sys.stderr)
     return dataset
+
+
+def _tokenize(texts, tokenizers, subword_dropout, seed, verbose):
+    """Returns the ids of sources and targets, which with dropout are others in each pass."""
+    names = "source", "target"
+    stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
+    if not subword_dropout:
+        return stores
+    sides = zip(stores, texts, tokenizers, strict=True)
+    return [
+        SubwordDropout(*parts, subword_dropout, (seed, side)) for side, parts in enumerate(sides)
+    ]
 
 
 def _dataset(passes, first_epoch, batches_per_epoch, prefetch):

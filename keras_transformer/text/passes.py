@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 
+from keras_transformer.text.subword_dropout import SubwordDropout
 from keras_transformer.text.token_store import TokenStore
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -14,22 +15,20 @@ class Passes:
     """All batches of a training in a row: batch `i` follows from the fields and `i` alone.
 
     Args:
-        sources: the source ids of all pairs, a store.
+        sources: the source ids of all pairs, a `TokenStore` or `SubwordDropout`.
         targets: those of the targets.
         buckets: the shapes of batch, with the pairs of each.
         seed: of the order of each pass; None for from short to long.
         special: a tokenizer, for `pad_id`, `bos_id` and `eos_id`.
         batches_per_update: batches whose weights are made together.
-        dropout: the sides as `SubwordDropout`, which split their texts anew for each pass; or None.
     """
 
-    sources: TokenStore
-    targets: TokenStore
+    sources: TokenStore | SubwordDropout
+    targets: TokenStore | SubwordDropout
     buckets: list
     seed: int | None
     special: Tokenizer
     batches_per_update: int = 1
-    dropout: list | None = None
 
     @functools.cached_property
     def num_batches(self):
@@ -45,7 +44,8 @@ class Passes:
             if position // self.num_batches != current:
                 current = position // self.num_batches
                 order = self._order(current)
-                stores = self.stores(current)
+                sides = zip((self.sources, self.targets), self.room, strict=True)
+                stores = [side.of_pass(current, longest) for side, longest in sides]
             index = position % self.num_batches
             batch = self._batch(stores, *order[index])
             if self.batches_per_update > 1:
@@ -54,16 +54,14 @@ class Passes:
                 batch += (self._weights(stores[1], batch[1], update),)
             yield batch
 
-    def stores(self, number):
-        """The ids of sources and targets in pass `number`; a text has room in its bucket."""
-        if self.dropout is None:
-            return self.sources, self.targets
-        longest = np.zeros((2, len(self.sources.lengths)), "int64")
+    @functools.cached_property
+    def room(self):
+        """The most tokens of each source and each target, their special ids not counted."""
+        room = np.zeros((2, len(self.sources.lengths)), "int64")
         for bucket in self.buckets:
-            # One less for the special id of each row.
-            longest[0, bucket.members] = bucket.source_length - 1
-            longest[1, bucket.members] = bucket.target_length - 1
-        return [side.store(number, room) for side, room in zip(self.dropout, longest, strict=True)]
+            room[0, bucket.members] = bucket.source_length - 1
+            room[1, bucket.members] = bucket.target_length - 1
+        return room
 
     def _order(self, number):
         """Returns the batches of pass `number` as (bucket, members)."""
