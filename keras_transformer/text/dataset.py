@@ -138,10 +138,20 @@ def _tokenize(texts, tokenizers, subword_dropout, seed, verbose):
     stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
     if not subword_dropout:
         return stores
-    sides = zip(stores, texts, tokenizers, strict=True)
     return [
-        SubwordDropout(*parts, subword_dropout, (seed, side)) for side, parts in enumerate(sides)
+        SubwordDropout(store, _bpe_dropout(tokenizer), subword_dropout, (seed, side))
+        for side, (store, tokenizer) in enumerate(zip(stores, tokenizers, strict=True))
     ]
+
+
+def _bpe_dropout(tokenizer):
+    dropout = getattr(tokenizer, "bpe_dropout", None)
+    if dropout is None:
+        raise ValueError(
+            "`subword_dropout` needs tokenizers with `bpe_dropout`, as `SentencePieceTokenizer` "
+            f"has it. Received: {type(tokenizer).__name__}"
+        )
+    return dropout
 
 
 def _dataset(passes, first_epoch, batches_per_epoch, prefetch):

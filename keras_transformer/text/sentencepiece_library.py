@@ -1,12 +1,11 @@
-"""What the sentencepiece library does: learning a model, and BPE dropout."""
+"""What the sentencepiece library does: learning a model."""
 
 import io
 import re
-import threading
 
 from keras_transformer.text.tokenizer import Tokenizer
 
-SEEDING = threading.Lock()  # the seed is sentencepiece's, and all threads share it
+SPACE_MARK = "\u2581"  # as sentencepiece writes a space
 
 
 def train_model(lines, settings):
@@ -45,33 +44,6 @@ def explain(message, vocab_size):
             f"Received: vocab_size={vocab_size}"
         )
     return f"`texts` must be text that sentencepiece can learn from. Received: {message}"
-
-
-def bpe_dropout(model, texts, rate, seed):
-    """Returns the ids of texts as sentencepiece splits them with BPE dropout."""
-    sentencepiece = import_sentencepiece("BPE dropout")
-    from sentencepiece import sentencepiece_model_pb2
-
-    trainer = sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec
-    if trainer.model_type != trainer.BPE:
-        raise ValueError(
-            "BPE dropout needs a tokenizer trained with `model_type='bpe'`. "
-            f"Received: one of type {trainer.ModelType.Name(trainer.model_type).lower()!r}"
-        )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    found = []
-
-    def encode():
-        options = {"enable_sampling": rate > 0, "alpha": rate, "num_threads": 1}
-        found.extend(processor.encode(texts, out_type=int, **options))
-
-    # sentencepiece has a generator for each thread, which takes its seed when it is first used.
-    with SEEDING:
-        sentencepiece.set_random_generator_seed(seed)
-        thread = threading.Thread(target=encode)
-        thread.start()
-        thread.join()
-    return found
 
 
 def import_sentencepiece(purpose):

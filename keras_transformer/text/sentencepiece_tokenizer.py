@@ -1,5 +1,6 @@
 """SentencePieceTokenizer: subwords learnt with sentencepiece, run in the graph with TF Text."""
 
+import functools
 import hashlib
 import re
 
@@ -7,7 +8,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer import arguments
-from keras_transformer.text.sentencepiece_library import bpe_dropout, train_model
+from keras_transformer.text.bpe_dropout import BpeDropout
+from keras_transformer.text.sentencepiece_library import SPACE_MARK, train_model
 from keras_transformer.text.strings import text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPECIAL_PIECES
@@ -21,9 +23,8 @@ LOSSLESS_SETTINGS = {
 }
 # sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
 MAX_LINE_CHARACTERS = 1024
-# sentencepiece writes a space as U+2581. Lossless text spells a U+2581 of its own as ESCAPE "a",
-# and ESCAPE itself, a private-use character, as ESCAPE "b".
-SPACE_MARK = "\u2581"
+# Lossless text spells a SPACE_MARK of its own as ESCAPE "a", and ESCAPE itself, a private-use
+# character, as ESCAPE "b".
 ESCAPE = "\ue000"
 
 
@@ -150,13 +151,14 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_with_dropout(self, texts, rate, seed):
         """Splits texts into pieces of which some are not merged: other ones for each seed.
 
-        Each merge of two pieces into one is left out with probability `rate`, each time it is
-        possible. For training; `translation_dataset(subword_dropout=...)` does so pass by pass.
+        BPE merges pieces step by step. Each possible merge is left out of a step with probability
+        `rate`, and a word is done when all of a step's are. For training;
+        `translation_dataset(subword_dropout=...)` does so pass by pass.
 
         Args:
             texts: iterable of str.
             rate: in [0, 1); 0.1 is the paper's. 0 gives the ids of `tokenize`.
-            seed: integer from 0 up to 2**32 - 1; the same one gives the same pieces.
+            seed: integer from 0 up; the same one gives the same pieces, in every process.
 
         Returns:
             A list of lists of ids.
@@ -175,13 +177,15 @@ class SentencePieceTokenizer(Tokenizer):
         >>> tokenizer.pieces(tokenizer.tokenize_with_dropout(["a man"], 0.9, seed=1)[0])
         ['▁', 'a', '▁', 'm', 'a', 'n']
         """
-        rate, texts = arguments.rate("rate", rate), text_list("texts", texts)
-        if arguments.non_negative_integer("seed", seed) >= 2**32:
-            raise ValueError(f"`seed` must be below 2**32. Received: seed={seed}")
-        texts = [valid_text(text) for text in texts]
-        if self.lossless:
-            texts = [_escape_text(text) for text in texts]
-        return bpe_dropout(self._model, texts, rate, seed)
+        rate, seed = arguments.rate("rate", rate), arguments.non_negative_integer("seed", seed)
+        texts = [valid_text(text) for text in text_list("texts", texts)]
+        rows = self.tokenize(texts).to_list()
+        return [list(ids) for ids in self.bpe_dropout.split(rows, rate, seed)]
+
+    @functools.cached_property
+    def bpe_dropout(self):
+        """The `BpeDropout` of this tokenizer's model."""
+        return BpeDropout(self._model)
 
     def surfaces(self):
         """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""

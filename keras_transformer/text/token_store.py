@@ -22,6 +22,10 @@ class TokenStore:
     flat: np.ndarray
     offsets: np.ndarray
 
+    def __getitem__(self, index):
+        """The ids of one text, as a list."""
+        return self.flat[self.offsets[index] : self.offsets[index + 1]].tolist()
+
     @property
     def lengths(self):
         """The number of tokens of each text."""

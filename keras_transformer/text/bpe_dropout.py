@@ -1,0 +1,97 @@
+"""BPE dropout of Provilkov et al. 2020, section 3: words are split anew, with merges left out."""
+
+import itertools
+import random
+
+from keras_transformer.text.sentencepiece_library import SPACE_MARK, import_sentencepiece
+
+
+class BpeDropout:
+    """Splits what a BPE model of sentencepiece has split once more, some merges left out.
+
+    BPE starts from the characters of a word and merges, step by step, the two neighbours that
+    make the piece of the highest score. With dropout each possible merge is left out of each
+    step with probability `rate`, and a word is done when all of a step's are.
+
+    sentencepiece can sample such pieces too, but other ones in each process for the same seed.
+
+    Args:
+        model: bytes, a serialized sentencepiece model of type BPE.
+    """
+
+    def __init__(self, model):
+        import_sentencepiece("BPE dropout")
+        from sentencepiece import sentencepiece_model_pb2
+
+        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        trainer = proto.trainer_spec
+        if trainer.model_type != trainer.BPE:
+            raise ValueError(
+                "BPE dropout needs a tokenizer trained with `model_type='bpe'`. "
+                f"Received: one of type {trainer.ModelType.Name(trainer.model_type).lower()!r}"
+            )
+        normal = [
+            (index, entry) for index, entry in enumerate(proto.pieces) if entry.type == entry.NORMAL
+        ]
+        self._pieces = {index: entry.piece for index, entry in normal}
+        self._ids = {entry.piece: index for index, entry in normal}
+        self._ranks = {entry.piece: -entry.score for _, entry in normal}
+        self._starts = {index for index, piece in self._pieces.items() if piece[0] == SPACE_MARK}
+        if any(SPACE_MARK in piece[1:] for piece in self._ids):
+            self._starts = set()  # a merge may join two words: a text is one word
+        self._texts = {}
+
+    def split(self, rows, rate, seed):
+        """Yields the ids of each text in other pieces.
+
+        Args:
+            rows: iterable of lists of ids, as the model splits texts.
+            rate: in [0, 1), the share of the merges left out.
+            seed: integer; the same one gives the same pieces, in every process.
+        """
+        draw = random.Random(seed).random
+        for ids in rows:
+            found = []
+            for word in self._words_of(ids):
+                found += self._split_word(word, rate, draw)
+            yield found
+
+    def _words_of(self, ids):
+        """Yields the ids word by word; what no merge makes, such as a byte, is one by itself."""
+        word = ()
+        for index in ids:
+            if word and (index in self._starts or index not in self._pieces):
+                yield word
+                word = ()
+            if index in self._pieces:
+                word += (index,)
+            else:
+                yield (index,)
+        if word:
+            yield word
+
+    def _split_word(self, word, rate, draw):
+        if word not in self._texts:
+            text = "".join(self._pieces.get(index, "") for index in word)
+            known = all(character in self._ids for character in text)
+            self._texts[word] = text if known else ""
+        text = self._texts[word]
+        # Most words keep all their merges: one number a merge tells.
+        draws = [draw() for _ in range(len(text) - len(word))]
+        if not draws or min(draws) >= rate:
+            return word
+        symbols = self._merge(list(text), rate, itertools.chain(draws, iter(draw, None)))
+        return [self._ids[symbol] for symbol in symbols]
+
+    def _merge(self, symbols, rate, draws):
+        while True:
+            pairs = enumerate(itertools.pairwise(symbols))
+            possible = [(left + right, place) for place, (left, right) in pairs]
+            ranked = sorted(
+                (self._ranks[piece], place) for piece, place in possible if piece in self._ranks
+            )
+            # The best one not left out; those after it need no draw, as none of them is taken.
+            place = next((place for _, place in ranked if next(draws) >= rate), None)
+            if place is None:
+                return symbols
+            symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
