@@ -75,7 +75,7 @@ class SentencePieceTokenizer(Tokenizer):
         vocab_size=8000,
         model_type="bpe",
         lossless=False,
-        character_coverage=0.9995,
+        character_coverage=None,
         split_digits=False,
         lowercase=False,
         shrink_to_fit=False,
@@ -89,6 +89,9 @@ class SentencePieceTokenizer(Tokenizer):
             lossless: keep every character: no normalisation, and unseen ones as UTF-8 bytes. It
                 takes 256 ids of the vocabulary.
             character_coverage: the share of the characters of `texts` that get an id of their own.
+                None is 1, so that no digit or quotation mark is unknown for being rare; where the
+                distinct ones would take more than an eighth of the vocabulary, as of Chinese, and
+                in a lossless one, it is 0.9995.
             split_digits: whether each digit is a piece of its own.
             lowercase: whether the tokenizer folds case, here and in every text it is given later.
             shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest
@@ -112,7 +115,6 @@ class SentencePieceTokenizer(Tokenizer):
         settings = {
             "vocab_size": arguments.positive_integer("vocab_size", vocab_size),
             "model_type": arguments.one_of("model_type", model_type, MODEL_TYPES),
-            "character_coverage": _coverage(character_coverage),
             "split_digits": arguments.boolean("split_digits", split_digits),
             "hard_vocab_limit": not arguments.boolean("shrink_to_fit", shrink_to_fit),
         }
@@ -129,6 +131,10 @@ class SentencePieceTokenizer(Tokenizer):
             lines = [_escape_text(line) for line in lines]
         if not any(line.strip() for line in lines):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
+        if character_coverage is None:
+            few = not lossless and 8 * len(set().union(*lines)) <= vocab_size
+            character_coverage = 1.0 if few else 0.9995
+        settings["character_coverage"] = _coverage(character_coverage)
         return cls(train_model(lines, settings), lossless)
 
     @property

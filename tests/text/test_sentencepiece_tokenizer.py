@@ -81,6 +81,19 @@ def test_split_digits_makes_each_digit_a_piece():
     assert split.pieces(split.tokenize(["2024"])[0]) == ["\u2581", "2", "0", "2", "4"]
 
 
+def test_rare_characters_are_known_unless_all_would_fill_the_vocabulary():
+    words = ["the brown horse", "the old road", "a dog watches the women"] * 2000
+    latin = [*words, "5 „weiße“ cafés (2)"]
+    tokenizer = SentencePieceTokenizer.train(latin, 600, shrink_to_fit=True)
+    assert tokenizer.detokenize(tokenizer.tokenize(latin[-1:])).numpy()[0].decode() == latin[-1]
+    given = SentencePieceTokenizer.train(latin, 600, shrink_to_fit=True, character_coverage=0.9995)
+    assert 1 in given.tokenize(latin[-1:]).to_list()[0]
+    # 100 distinct ones are more than an eighth.
+    many = [*words, "".join(map(chr, range(0x4E00, 0x4E00 + 100)))]
+    tokenizer = SentencePieceTokenizer.train(many, 600, shrink_to_fit=True)
+    assert 1 in tokenizer.tokenize(many[-1:]).to_list()[0]
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
