@@ -1,7 +1,6 @@
 """BPE dropout of Provilkov et al. 2020, section 3: words are split anew, with merges left out."""
 
 import itertools
-import random
 
 from keras_transformer.text.sentencepiece_library import SPACE_MARK, import_sentencepiece
 
@@ -41,20 +40,18 @@ class BpeDropout:
             self._starts = set()  # a merge may join two words: a text is one word
         self._texts = {}
 
-    def split(self, rows, rate, seed):
-        """Yields the ids of each text in other pieces.
+    def split(self, ids, rate, random):
+        """Returns the ids of a text in other pieces.
 
         Args:
-            rows: iterable of lists of ids, as the model splits texts.
+            ids: list of the text's ids, as the model splits it.
             rate: in [0, 1), the share of the merges left out.
-            seed: integer; the same one gives the same pieces, in every process.
+            random: a `random.Random`, which draws alike in every process.
         """
-        draw = random.Random(seed).random
-        for ids in rows:
-            found = []
-            for word in self._words_of(ids):
-                found += self._split_word(word, rate, draw)
-            yield found
+        found = []
+        for word in self._words_of(ids):
+            found += self._split_word(word, rate, random.random)
+        return found
 
     def _words_of(self, ids):
         """Yields the ids word by word; what no merge makes, such as a byte, is one by itself."""

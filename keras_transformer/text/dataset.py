@@ -36,7 +36,7 @@ def translation_dataset(
     """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
 
     Source rows are tokens then eos, target inputs bos then tokens, target outputs tokens then eos,
-    all int32, padded with `pad_id`. Pairs are tokenized once, here, and grouped by length into at
+    all int32, padded with `pad_id`. Pairs are tokenized here and grouped by length into at
     most `max_shapes` shapes of batch, chosen to waste the least padding, so that XLA compiles at
     most that often. Each pair comes exactly once a pass; the last batch of a shape is filled
     with rows of padding, which masks leave without effect.
@@ -68,9 +68,10 @@ def translation_dataset(
             an epoch is filled with batches of padding.
         subword_dropout: rate of BPE dropout, in [0, 1): each pass splits the texts anew and leaves
             out this share of the merges, so that the model sees words in more than one spelling.
-            The paper's rate is 0.1, which makes about 40 % more tokens. A text that needs more
-            than its shape of batch holds is not split anew in that pass. It needs
-            `SentencePieceTokenizer`s of type BPE.
+            The paper's rate is 0.1, which makes about 20 % more tokens of Multi30K. A batch's
+            texts are split as it is made. Shapes have room for those of pass 0; a text that comes
+            out longer later is split again, and after four times as without dropout. It needs
+            `SentencePieceTokenizer`s of type BPE, and sentencepiece.
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
@@ -82,8 +83,8 @@ def translation_dataset(
     Raises:
         TypeError: when the texts are not iterables of str.
         ValueError: when the numbers of texts differ, no pair is left, `tokens_per_batch` is
-            smaller than one sentence, the tokenizers differ in `pad_id`, `bos_id` or `eos_id`, or
-            an argument is bad.
+            smaller than one sentence, the tokenizers differ in `pad_id`, `bos_id` or `eos_id`,
+            `subword_dropout` is above 0 and a tokenizer has no BPE model, or an argument is bad.
 
     Example:
 
@@ -135,12 +136,13 @@ def translation_dataset(
 def _tokenize(texts, tokenizers, subword_dropout, seed, verbose):
     """Returns the ids of sources and targets, which with dropout are others in each pass."""
     names = "source", "target"
+    dropouts = [_bpe_dropout(tokenizer) for tokenizer in tokenizers] if subword_dropout else []
     stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
     if not subword_dropout:
         return stores
     return [
-        SubwordDropout(store, _bpe_dropout(tokenizer), subword_dropout, (seed, side))
-        for side, (store, tokenizer) in enumerate(zip(stores, tokenizers, strict=True))
+        SubwordDropout(store, dropout, subword_dropout, (seed, side))
+        for side, (store, dropout) in enumerate(zip(stores, dropouts, strict=True))
     ]
 
 

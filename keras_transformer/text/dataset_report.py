@@ -7,6 +7,8 @@ import dataclasses
 class DatasetReport:
     """What became of the pairs given to `translation_dataset`.
 
+    With `subword_dropout` the tokens and the padding are those of pass 0.
+
     Args:
         num_pairs: pairs given.
         num_kept: pairs in the dataset, each once an epoch.

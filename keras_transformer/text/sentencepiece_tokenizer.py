@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import random
 import re
 
 import tensorflow as tf
@@ -115,6 +116,7 @@ class SentencePieceTokenizer(Tokenizer):
         settings = {
             "vocab_size": arguments.positive_integer("vocab_size", vocab_size),
             "model_type": arguments.one_of("model_type", model_type, MODEL_TYPES),
+            "character_coverage": _coverage(character_coverage),
             "split_digits": arguments.boolean("split_digits", split_digits),
             "hard_vocab_limit": not arguments.boolean("shrink_to_fit", shrink_to_fit),
         }
@@ -133,8 +135,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
         if character_coverage is None:
             few = not lossless and 8 * len(set().union(*lines)) <= vocab_size
-            character_coverage = 1.0 if few else 0.9995
-        settings["character_coverage"] = _coverage(character_coverage)
+            settings["character_coverage"] = 1.0 if few else 0.9995
         return cls(train_model(lines, settings), lossless)
 
     @property
@@ -185,8 +186,8 @@ class SentencePieceTokenizer(Tokenizer):
         """
         rate, seed = arguments.rate("rate", rate), arguments.non_negative_integer("seed", seed)
         texts = [valid_text(text) for text in text_list("texts", texts)]
-        rows = self.tokenize(texts).to_list()
-        return [list(ids) for ids in self.bpe_dropout.split(rows, rate, seed)]
+        draws = random.Random(seed)
+        return [self.bpe_dropout.split(ids, rate, draws) for ids in self.tokenize(texts).to_list()]
 
     @functools.cached_property
     def bpe_dropout(self):
@@ -279,6 +280,8 @@ def _escape_text(text):
 
 
 def _coverage(character_coverage):
+    if character_coverage is None:
+        return None
     value = arguments.positive_number("character_coverage", character_coverage)
     if value > 1:
         raise ValueError(

@@ -1,13 +1,16 @@
 """Texts of which each pass has other pieces."""
 
-import array
 import dataclasses
 import functools
+import random
 
 import numpy as np
 
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.token_store import TokenStore
+
+# A text that came out longer than there is room for is split again so often, and then as ever.
+ATTEMPTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +37,46 @@ class SubwordDropout:
     @functools.cached_property
     def expected_lengths(self):
         """Room for most passes: the tokens of each text in the first one, or without dropout."""
-        sampled = np.fromiter(map(len, self._rows(0)), "int64", len(self.lengths))
-        return np.maximum(sampled, self.lengths)
+        texts = range(len(self.lengths))
+        endless = np.full(len(texts), np.iinfo("int64").max)
+        return np.maximum(self.of_pass(0, endless).lengths_of(texts), self.lengths)
 
     def of_pass(self, number, longest):
-        """The `TokenStore` of pass `number`; a text longer than its `longest` is not split anew."""
-        flat, offsets = array.array("i"), np.zeros(len(longest) + 1, "int64")
-        for index, ids in enumerate(self._rows(number)):
-            flat.extend(ids if len(ids) <= longest[index] else self.plain[index])
-            offsets[index + 1] = len(flat)
-        return TokenStore(np.array(flat, "int32"), offsets)
+        """The texts of pass `number`, none of more tokens than `longest` says."""
+        (seed,) = np.random.SeedSequence([*self.seed, number]).generate_state(1, "uint64")
+        return SubwordPass(self, int(seed), longest)
 
-    def _rows(self, number):
-        seed = int(np.random.SeedSequence([*self.seed, number]).generate_state(1)[0])
-        plain = map(self.plain.__getitem__, range(len(self.lengths)))
-        return self.dropout.split(plain, self.rate, seed)
+
+class SubwordPass:
+    """One pass: of each text, the pieces are drawn when its batch is made.
+
+    Args:
+        side: a `SubwordDropout`.
+        seed: integer, of the pass.
+        longest: int array of the room that each text has.
+    """
+
+    def __init__(self, side, seed, longest):
+        self._side, self._seed, self._longest = side, seed, longest
+        self._drawn = {}
+
+    def lengths_of(self, members):
+        """The number of tokens of some texts, as an int array."""
+        return np.array([len(self._ids(index)) for index in members], "int64")
+
+    def padded(self, members, *args, **kwargs):
+        """Returns rows of tokens, as `TokenStore.padded`."""
+        flat = np.concatenate([self._ids(index) for index in members] or [[]]).astype("int32")
+        store = TokenStore(flat, np.cumsum([0, *self.lengths_of(members)]))
+        return store.padded(np.arange(len(members)), *args, **kwargs)
+
+    def _ids(self, index):
+        if index not in self._drawn:
+            self._drawn[index] = np.array(self._draw(index), "int32")
+        return self._drawn[index]
+
+    def _draw(self, index):
+        side, draws = self._side, random.Random(self._seed + int(index))
+        plain = side.plain[index]
+        attempts = (side.dropout.split(plain, side.rate, draws) for _ in range(ATTEMPTS))
+        return next((ids for ids in attempts if len(ids) <= self._longest[index]), plain)

@@ -22,6 +22,7 @@ from keras_transformer.text import (  # noqa: E402
     SentencePieceTokenizer,
     translation_dataset,
 )
+from keras_transformer.text.bpe_dropout import BpeDropout  # noqa: E402
 
 SENTENCE = "a man rides the brown horse along an old road while two women watch him"
 WORDS, random = SENTENCE.split(), np.random.default_rng(1)
@@ -173,10 +174,12 @@ def test_each_pass_has_every_pair_once_in_pieces_of_its_own():
         assert len(first & second) < 0.8 * len(first)
 
 
-def test_an_epoch_follows_from_seed_and_number_alone():
-    whole = epochs(dataset(0.2), 3)
-    resumed = epochs(dataset(0.2, first_epoch=2), 1)
-    for first, second in zip(whole[2], resumed[0], strict=True):
+@pytest.mark.parametrize("batches_per_epoch", [None, 4])  # with 4, epochs begin within a pass
+def test_an_epoch_follows_from_seed_and_number_alone(batches_per_epoch):
+    options = dict(batches_per_epoch=batches_per_epoch, batches_per_update=2)
+    whole = epochs(dataset(0.2, **options), 5)
+    resumed = epochs(dataset(0.2, first_epoch=4, **options), 1)
+    for first, second in zip(whole[4], resumed[0], strict=True):
         for a, b in zip(first, second, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -192,6 +195,23 @@ def test_a_text_without_room_is_not_split_anew():
     rows = [tuple(row[row > 3]) for source, *_ in epoch for row in source if row.any()]
     kept = sum(row in plain for row in rows)
     assert 0 < kept < len(rows)
+
+
+def test_only_the_texts_of_the_batches_are_split(monkeypatch):
+    data = dataset(0.2, batches_per_epoch=1)
+    split, seen = BpeDropout.split, []
+    monkeypatch.setattr(BpeDropout, "split", lambda *args: seen.append(args[1]) or split(*args))
+    (((source, _, _),),) = epochs(data, 1)
+    rows = int((source > 0).any(axis=1).sum())
+    assert 2 * rows <= len(seen) < 2 * len(TEXTS)
+
+
+def test_an_unsuitable_tokenizer_is_refused_before_it_has_worked(monkeypatch):
+    letters, called = CharacterTokenizer("ab"), []
+    monkeypatch.setattr(letters, "tokenize", called.append)
+    with pytest.raises(ValueError, match=r"`subword_dropout` needs.*CharacterTokenizer"):
+        translation_dataset(["ab"], ["ba"], letters, subword_dropout=0.1)
+    assert not called
 
 
 def test_weights_of_an_update_count_the_tokens_of_its_pass():
@@ -212,6 +232,3 @@ def test_what_it_cannot_do_raises():
         TOKENIZER.tokenize_with_dropout(TEXTS, 0.1, -1)
     with pytest.raises(ValueError, match=r"`subword_dropout` must be a number in \[0, 1\)"):
         dataset(1.0)
-    letters = CharacterTokenizer("abc")
-    with pytest.raises(ValueError, match=r"`subword_dropout` needs.*CharacterTokenizer"):
-        translation_dataset(["ab"], ["ba"], letters, subword_dropout=0.1)
