@@ -116,9 +116,10 @@ def fill_recipe(parser, args):
             parser.error(f"--{name} must be above 0")
     args.own_recipe = {name: getattr(args, name) for name in REGULARISERS if getattr(args, name)}
     for name in RECIPE:
+        default = SIZES[args.size][name]
         if getattr(args, name) is None:
-            setattr(args, name, SIZES[args.size][name])
-        else:
+            setattr(args, name, default)
+        elif getattr(args, name) != default:
             args.own_recipe[name] = getattr(args, name)
 
 

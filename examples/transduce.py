@@ -49,7 +49,7 @@ from symbol_pairs import FORMATS, read_pairs
 SIZES = {
     "small": dict(num_layers=2, d_model=128, num_heads=4, d_ff=512),
     # Wu et al. 2021, "Applying the Transformer to Character-level Transduction"; its recipe:
-    # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --average 0
+    # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --inner-dropout 0.3 --average 0
     "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
 }
 METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
@@ -105,8 +105,8 @@ def run(args):
         ]
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    train_model(directory, args, tokenizer, *datasets, validation, resume)
-    finish(directory, args, tokenizer, train, test)
+    train_model(directory, args, tokenizer, *datasets, validation, longest, resume)
+    finish(directory, args, tokenizer, test, longest)
 
 
 def tokenizer_of(directory, train):
@@ -122,23 +122,24 @@ def longest_of(*parts):
     return 1 + max(len(text.split()) for pairs in parts for pair in pairs for text in pair)
 
 
-def translator_of(model, tokenizer, search, pairs, args):
-    """A translator that reads the sources of `pairs` whole.
+def translator_of(model, tokenizer, search, sources, longest, args):
+    """A translator that reads `sources` whole.
 
-    An output ends 50 symbols after its source's length at the latest: what was seen in training,
-    or is expected here, bounds nothing.
+    Its outputs may have 50 symbols more than `longest`, the longest side of the pairs seen.
     """
-    longest = 1 + max(len(source.split()) for source, _ in pairs)
     return Translator(
         model,
         tokenizer,
         search=search,
-        max_source_length=max(SHORTEST, longest),
+        max_length=longest + 50,
+        max_source_length=max(SHORTEST, longest, *(1 + len(text.split()) for text in sources)),
         max_batch_tokens=args.tokens_per_batch,
     )
 
 
-def train_model(directory, args, tokenizer, train_data, validation_data, validation, resume):
+def train_model(
+    directory, args, tokenizer, train_data, validation_data, validation, longest, resume
+):
     """Trains up to `args.epochs` epochs or `args.minutes`."""
     history = directory.read_history(resume.epoch)
     minutes = sum(row["seconds"] for row in history) / 60
@@ -173,9 +174,11 @@ def train_model(directory, args, tokenizer, train_data, validation_data, validat
     average = None
     if args.average:
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
+    sources, references = zip(*validation, strict=True)
     quality = TranslationQuality(
-        translator_of(model, tokenizer, GreedySearch(), validation, args),
-        *zip(*validation, strict=True),
+        translator_of(model, tokenizer, GreedySearch(), sources, longest, args),
+        sources,
+        references,
         metrics=[METRIC.get(args.format, "exact_match")],
         every=args.validate_every,
         filepath=directory.path / "model.keras",
@@ -199,12 +202,12 @@ def train_model(directory, args, tokenizer, train_data, validation_data, validat
     )
 
 
-def finish(directory, args, tokenizer, train, test):
+def finish(directory, args, tokenizer, test, longest):
     """Tests the best model and writes predictions, summary and export."""
     search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
     model = directory.load_model()
-    translator = translator_of(model, tokenizer, search, [*train, *test], args)
     sources, references = zip(*test, strict=True)
+    translator = translator_of(model, tokenizer, search, sources, longest, args)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
     outputs = translator(list(sources), progress=True)
     scratch = directory.path / ".predictions.tsv"

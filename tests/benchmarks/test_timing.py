@@ -96,3 +96,12 @@ def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
         check=True,
     )
     assert json.loads(done.stdout) == {"label": "a peer", "tok_s": 5, "dropout": drop}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("option", "is_on"), [([], True), (["--no-dropout"], False)])
+def test_our_training_from_texts_is_checked_on_one_batch(option, is_on):
+    pytest.importorskip("tensorflow")
+    command = [sys.executable, "-m", "benchmarks.ours_training", "--texts", "--seconds", "0.1"]
+    (line,) = lines_of([*command, *option], {"KERAS_BACKEND": "tensorflow"}, cwd=REPOSITORY)
+    assert line["dropout"] is is_on

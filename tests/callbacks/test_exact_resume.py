@@ -27,8 +27,9 @@ def data_of(epoch):
     return (sources, inputs), labels
 
 
-def new_model(policy="float32", accumulate=None):
-    model = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.3, dtype=policy)
+def new_model(policy="float32", accumulate=None, r_drop=0.0):
+    size = dict(num_layers=1, d_model=8, num_heads=2, d_ff=8)
+    model = Transformer(20, **size, dropout=0.3, r_drop=r_drop, dtype=policy)
     model.build()
     optimizer = keras.optimizers.Adam(
         WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate
@@ -55,6 +56,7 @@ def train(directory, until=EPOCHS, seed=1, **options):
         {},
         {"policy": "mixed_float16"},
         {"policy": "mixed_bfloat16"},
+        {"r_drop": 2.0},
         {"accumulate": 2},  # of three batches an epoch: it ends within an update
     ],
 )

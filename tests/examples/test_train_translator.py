@@ -270,6 +270,7 @@ def test_parts_of_the_recipe_may_be_given():
     assert max(rates) == pytest.approx(0.005, rel=1e-3)
     assert rates[1] > rates[2]
     assert arguments_of("--size", "tiny").own_recipe == {}
+    assert arguments_of("--size", "tiny", "--dropout", 0.3, "--pre-norm").own_recipe == {}
 
 
 @pytest.mark.parametrize(
