@@ -68,7 +68,7 @@ def hugging_face_outputs(theirs, source, **options):
             return_dict_in_generate=True,
             **options,
         )
-    ids = np.full((len(source), LENGTH), PAD)
+    ids = np.full((len(found.sequences), LENGTH), PAD)
     ids[:, : found.sequences.shape[1] - 1] = found.sequences[:, 1:].numpy()
     return ids, found
 
@@ -90,19 +90,30 @@ def test_greedy_search_writes_what_hugging_face_writes():
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_beam_of_4_finds_what_hugging_face_finds(length_penalty, monkeypatch):
     monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
-    ties = 0
+    ties = other = 0
     for theirs, source, ids, scores in our_outputs(BeamSearch(4, length_penalty)):
         expected, found = hugging_face_outputs(
-            theirs, source, num_beams=4, length_penalty=length_penalty, early_stopping="never"
+            theirs,
+            source,
+            num_beams=4,
+            num_return_sequences=4,
+            length_penalty=length_penalty,
+            early_stopping="never",
         )
-        theirs_scores = found.sequences_scores.numpy()
-        np.testing.assert_allclose(scores[:, 0], theirs_scores, atol=2e-3)
+        expected = expected.reshape(ids.shape)
+        theirs_scores = found.sequences_scores.numpy().reshape(scores.shape)
+        np.testing.assert_allclose(scores[:, 0], theirs_scores[:, 0], atol=2e-3)
         # Two hypotheses of one score may come in either order.
         level = scores > scores[:, :1] - 2e-6
-        same = (ids == expected[:, None]) & level[..., None]
-        assert same.all(-1).any(-1).all()
-        ties += (ids[:, 0] != expected).any(-1).sum()
+        same = (ids == expected[:, :1]).all(-1)
+        assert (same & level).any(-1).all()
+        ties += (ids[:, 0] != expected[:, 0]).any(-1).sum()
+        # So may two live ones of which only one has room.
+        alike = (ids == expected).all((-1, -2))
+        np.testing.assert_allclose(scores[alike], theirs_scores[alike], atol=2e-3)
+        other += (~alike).sum()
     assert ties <= 2
+    assert other <= 10, f"one of the four hypotheses is another in {other} of 600 searches"
 
 
 def converted(theirs, folder):
