@@ -6,6 +6,8 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from keras_transformer.models.decoding_step import DecodingStep
 from tests.backends import array, arrays
+from tests.decoding.test_ways_to_run import WAYS, in_way
+from tests.models.test_recurrent import made
 from tests.models.test_transformer import BOS, SOURCE_IDS, built
 
 SEARCHES = {
@@ -102,3 +104,23 @@ def test_lengths_relative_to_the_source_do_not_count_its_padding():
     assert (long.lengths[:, 0] >= 2 * lengths).all()
     short = arrays(model.generate(SOURCE_IDS, BeamSearch(max_length_ratio=0.5), max_length=20))
     assert (short.lengths <= np.ceil(0.5 * lengths)[:, None]).all()
+
+
+MODELS = {
+    "transformer": lambda: built(scale=0.2),
+    "lstm": lambda: made(cell="lstm", attention="additive"),
+    "gru": lambda: made(cell="gru", attention=None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_writes_the_same_whichever_way_it_is_run(name, way):
+    model, search = MODELS[name](), BeamSearch(3)
+
+    def write(source_ids):
+        return tuple(model.generate(source_ids, search, max_length=6))[:4]
+
+    run = in_way(way, write, [SOURCE_IDS])
+    for part, expected in zip(arrays(run(SOURCE_IDS)), arrays(write(SOURCE_IDS)), strict=True):
+        np.testing.assert_allclose(part, expected, atol=1e-5)
