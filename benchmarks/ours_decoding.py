@@ -40,6 +40,7 @@ def main():
 def export(args):
     """Writes the search over ids as the export of a translator has it, with random weights."""
     import keras
+    import tensorflow as tf
 
     from keras_transformer import BeamSearch, GreedySearch, Transformer
     from keras_transformer.serving import Translator
@@ -53,9 +54,11 @@ def export(args):
     tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
     options = {"search": search, "max_length": args.target, "quantize": args.quantize}
     compiled = Translator(model, tokenizer, **options).compiled
+    ids = tf.TensorSpec([None, None], tf.int32)
+    search_ids = tf.function(lambda rows: compiled.apply("search_ids", rows), [ids])
     archive = keras.export.ExportArchive()
     archive.track(compiled)
-    archive.add_endpoint("search_ids", compiled.functions["search_ids"])
+    archive.add_endpoint("search_ids", search_ids)
     archive.write_out(args.directory, verbose=False)
 
 

@@ -45,9 +45,7 @@ def is_ids(tensor):
     return tensor.shape.rank == 2
 
 
-def map_chunks(
-    function, inputs, lengths, output_specs, length_sizes, row_limits, pad_id, shapes_met
-):
+def map_chunks(function, inputs, lengths, output_specs, length_sizes, row_limits, pad_id):
     """Applies `function` to chunks of rows of like length, and gives the results in input order.
 
     Args:
@@ -61,7 +59,6 @@ def map_chunks(
         length_sizes: ascending list of lengths.
         row_limits: for each of them the largest number of rows, powers of two, descending.
         pad_id: fills the columns.
-        shapes_met: boolean variable (powers of two, lengths), set to True for each shape used.
 
     Returns:
         List of tensors, each output for the whole batch.
@@ -75,10 +72,9 @@ def map_chunks(
         return start < batch_size
 
     def next_chunk(start, *outputs):
-        column_index, columns = next_size(length_sizes, lengths[start])
-        end = tf.minimum(start + tf.gather(row_limits, column_index), batch_size)
-        row_index, rows = next_size(batch_sizes, end - start)
-        shapes_met.scatter_nd_update([[row_index, column_index]], [True])
+        index, columns = next_size(length_sizes, lengths[start])
+        end = tf.minimum(start + tf.gather(row_limits, index), batch_size)
+        _, rows = next_size(batch_sizes, end - start)
         chunk = [part[start:end] for part in inputs]
         chunk = [pad_columns(part, columns, pad_id) if is_ids(part) else part for part in chunk]
         chunk = [pad_rows(part, rows) for part in chunk]

@@ -1,15 +1,19 @@
 """What the model computes for an export, ids in, numbers out, in a few compiled shapes."""
 
+import math
+
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
-from keras_transformer.decoding import BeamSearch, DecodeResult
+from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling
 from keras_transformer.layers.step_product import products_apart
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.serving.alignment import aligned_positions
 from keras_transformer.serving.batching import (
+    is_ids,
     largest_batches,
     map_chunks,
+    next_size,
     pad_rows,
     powers_of_two,
 )
@@ -17,13 +21,18 @@ from keras_transformer.serving.batching import (
 SMALLEST_LENGTH = 16
 # XLA on a processor multiplies one row of 8-bit integers three times as slowly as two.
 LEAST_QUANTIZED_ROWS = 2
+# A step of a search waits as often in few rows as in many, and two searches side by side fill each
+# other's waits; but both read all weights. Measured: it pays from one row for so many bytes on.
+WEIGHT_BYTES_PER_ROW = 4 * 2**20
+SEARCHES = ("search_ids", "search_with", "align_ids")
 
 
 class CompiledModel(tf.Module):
     """Functions of ids, compiled by XLA unless `jit_compile` is False, and when they were.
 
     They are called with few shapes only: lengths of `length_sizes`, and as many rows as a power of
-    two up to the row limit of that length. Source ids end in `eos_id`.
+    two up to the row limit of that length. The halves of a large batch are searched side by side.
+    Source ids end in `eos_id`.
     """
 
     def __init__(
@@ -56,8 +65,10 @@ class CompiledModel(tf.Module):
                 (self.encode_ids, [ids]),
             )
         }
+        self.least_rows_to_halve = least_rows_to_halve(model, search, jit_compile, quantized)
         # Each compiled function has one compilation for each shape that it has met.
-        shape = [len(powers_of_two(1, self.row_limits[0])), len(self.length_sizes)]
+        self.row_sizes = powers_of_two(1, self.row_limits[0])
+        shape = [len(self.row_sizes), len(self.length_sizes)]
         self.shapes_met = {
             name: tf.Variable(tf.zeros(shape, tf.bool), trainable=False, name=f"shapes_{name}")
             for name in self.functions
@@ -79,10 +90,10 @@ class CompiledModel(tf.Module):
         """
 
         def function(*chunk):
-            outputs = self.functions[name](*chunk)
+            outputs = self.apply(name, *chunk)
             return outputs if then is None else then(*outputs)
 
-        ids = [part for part in inputs if part.shape.rank == 2]
+        ids = [part for part in inputs if is_ids(part)]
         lengths = [self.lengths(part) for part in ids]
         return map_chunks(
             function,
@@ -92,8 +103,36 @@ class CompiledModel(tf.Module):
             self.length_sizes,
             self.row_limits,
             self.model.pad_id,
-            self.shapes_met[name],
         )
+
+    def apply(self, name, *inputs):
+        """What the function `name` gives for rows of `inputs`, of one of the shapes; a list."""
+
+        def whole():
+            self._meet(name, inputs)
+            return list(self.functions[name](*inputs))
+
+        def halves():
+            first, second = zip(*(tf.split(part, 2) for part in inputs), strict=True)
+            self._meet(name, first)
+            both = self.functions[name](*first), self.functions[name](*second)
+            return [tf.concat(pair, axis=0) for pair in zip(*both, strict=True)]
+
+        if name not in SEARCHES or self.least_rows_to_halve is None:
+            return whole()
+        return tf.cond(tf.shape(inputs[0])[0] >= self.least_rows_to_halve, halves, whole)
+
+    def rows_at_a_time(self, rows):
+        """How many of a batch's rows are searched at a time: all, or half of them."""
+        least = self.least_rows_to_halve
+        return rows if least is None or rows < least else rows // 2
+
+    def _meet(self, name, inputs):
+        """Notes the shape in which a function is called."""
+        ids = [part for part in inputs if is_ids(part)]
+        row_index, _ = next_size(self.row_sizes, tf.shape(ids[0])[0])
+        column_index, _ = next_size(self.length_sizes, tf.shape(ids[0])[1])
+        self.shapes_met[name].scatter_nd_update([[row_index, column_index]], [True])
 
     def search_ids(self, source_ids):
         """Ids (rows, hypotheses, length) and scores (rows, hypotheses)."""
@@ -144,6 +183,16 @@ class CompiledModel(tf.Module):
     def _generate_rows(self, source_ids, search, options):
         with products_apart(barrier if self.jit_compile else None):
             return self.model.generate(source_ids, search, self.max_length, **options)
+
+
+def least_rows_to_halve(model, search, jit_compile, quantized):
+    """From how many rows on the halves of a batch are searched side by side; None for never."""
+    # Samples are drawn by a row's place in its batch: two halves would draw alike.
+    if not jit_compile or isinstance(search, Sampling):
+        return None
+    size = sum(math.prod(part.shape) * tf.as_dtype(part.dtype).size for part in model.weights)
+    least = math.ceil(size / WEIGHT_BYTES_PER_ROW / search.beam_size)
+    return max(least, 2 * LEAST_QUANTIZED_ROWS if quantized else 2)
 
 
 def changed(search, **options):

@@ -117,7 +117,11 @@ class Translator:
     def shapes(self):
         """Every (rows, source length) that the search is ever compiled for."""
         sizes = zip(self.compiled.length_sizes, self.compiled.row_limits, strict=True)
-        return [(rows, length) for length, most in sizes for rows in powers_of_two(1, most)]
+        return [
+            (rows, length)
+            for length, most in sizes
+            for rows in sorted({self.compiled.rows_at_a_time(n) for n in powers_of_two(1, most)})
+        ]
 
     @property
     def num_compilations(self):
