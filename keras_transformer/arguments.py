@@ -49,6 +49,15 @@ def non_negative_number(name, value):
     return float(value)
 
 
+def number_within(name, value, least, most):
+    """Returns `value`, or raises `ValueError` when it is not a number from `least` to `most`."""
+    if not _is_number(value) or not least <= value <= most:
+        raise ValueError(
+            f"`{name}` must be a number from {least:g} to {most:g}. Received: {name}={value!r}"
+        )
+    return float(value)
+
+
 def boolean(name, value):
     """Returns `value`, or raises `ValueError` when it is neither True nor False."""
     if not isinstance(value, bool):

@@ -4,5 +4,6 @@ from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch
 from keras_transformer.decoding.result import DecodeResult
 from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.search import Search
 
-__all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling"]
+__all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling", "Search"]

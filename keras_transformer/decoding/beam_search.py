@@ -15,19 +15,14 @@ from keras_transformer.decoding.hypotheses import (
     paths_from,
     read_back,
 )
+from keras_transformer.decoding.length_penalty import (
+    LARGEST_LENGTH_PENALTY,
+    length_normaliser,
+    penalty_of,
+)
 from keras_transformer.decoding.next_tokens import next_log_probs
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
-
-
-def penalty_of(search, task):
-    """The length penalty: a number, or (batch, 1) where sentences have their own."""
-    return search.length_penalty if task.length_penalty is None else task.length_penalty[:, None]
-
-
-def length_normaliser(length, length_penalty):
-    """`((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14)."""
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
 
 
 class Beams(NamedTuple):
@@ -72,15 +67,15 @@ class BeamSearch(Search):
     Args:
         beam_size: number of live hypotheses.
         length_penalty: 0 compares sums of log-probabilities, larger values favour longer
-            hypotheses; at least 0.
+            hypotheses; from 0 to 10.
         num_hypotheses: number of hypotheses returned; `beam_size` when None.
-        coverage_penalty: how much it costs to leave source positions unread; at least 0. The
+        coverage_penalty: how much it costs to leave source positions unread; from 0 to 1000. The
             step function must return its attention.
         num_groups: number of groups that the beam is divided into. A group is a beam of
             `beam_size / num_groups` that is extended after those before it.
         diversity_penalty: what it takes from an extension, when extensions are chosen, that each
-            extension chosen by the groups before at this step has the same token. Scores stay
-            the model's.
+            extension chosen by the groups before at this step has the same token; from 0 to 1000.
+            Scores stay the model's.
         early_stopping: False stops as described; True as soon as `beam_size` hypotheses are
             finished, of each group its share, which is sooner and may miss better ones.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
@@ -123,7 +118,9 @@ class BeamSearch(Search):
     ):
         super().__init__(**options)
         self.beam_size = arguments.positive_integer("beam_size", beam_size)
-        self.length_penalty = arguments.non_negative_number("length_penalty", length_penalty)
+        self.length_penalty = arguments.number_within(
+            "length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY
+        )
         self.num_hypotheses = arguments.positive_integer(
             "num_hypotheses", beam_size if num_hypotheses is None else num_hypotheses
         )
@@ -132,15 +129,17 @@ class BeamSearch(Search):
                 "`num_hypotheses` must be at most `beam_size`. Received: "
                 f"num_hypotheses={num_hypotheses}, beam_size={beam_size}"
             )
-        self.coverage_penalty = arguments.non_negative_number("coverage_penalty", coverage_penalty)
+        self.coverage_penalty = arguments.number_within(
+            "coverage_penalty", coverage_penalty, 0, 1000
+        )
         self.num_groups = arguments.positive_integer("num_groups", num_groups)
         if self.beam_size % self.num_groups:
             raise ValueError(
                 "`num_groups` must divide `beam_size`. "
                 f"Received: num_groups={num_groups}, beam_size={beam_size}"
             )
-        self.diversity_penalty = arguments.non_negative_number(
-            "diversity_penalty", diversity_penalty
+        self.diversity_penalty = arguments.number_within(
+            "diversity_penalty", diversity_penalty, 0, 1000
         )
         self.early_stopping = arguments.boolean("early_stopping", early_stopping)
 

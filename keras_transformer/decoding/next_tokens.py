@@ -14,7 +14,7 @@ def next_log_probs(search, task, logits, index, history):
     (rows, max_length), from `index` on anything.
     """
     vocab_size = logits.shape[-1]
-    check_ids(search, vocab_size)
+    check_ids(task, vocab_size)
     logits = ops.cast(logits, "float32")
     if search.repetition_penalty != 1.0:
         logits = penalised(logits, seen_tokens(history(), index, vocab_size), search)
@@ -43,18 +43,18 @@ def allowed_tokens(search, task, vocab_size):
         allowed[list(search.allowed_ids)] = True
         allowed[task.eos_id] = True
     allowed[list(search.suppressed_ids)] = False
-    allowed[[task.pad_id, task.bos_id]] = False
+    # A language model may begin a text with the token that ends the one before, or pad with it.
+    allowed[[token for token in (task.pad_id, task.bos_id) if token != task.eos_id]] = False
     return allowed
 
 
-def check_ids(search, vocab_size):
+def check_ids(task, vocab_size):
     """Raises `ValueError` when the search names ids that the model does not have."""
-    for name in ("suppressed_ids", "allowed_ids"):
-        ids = getattr(search, name) or ()
-        if ids and max(ids) >= vocab_size:
+    for name, largest in task.largest_ids.items():
+        if largest >= vocab_size:
             raise ValueError(
                 f"`{name}` must be below the size of the vocabulary, {vocab_size}. "
-                f"Received: {name} with {max(ids)}"
+                f"Received: {name} with {largest}"
             )
 
 

@@ -1,14 +1,19 @@
 """What every search has in common: its options, and what one call of it is about."""
 
-import numbers
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.masking import integer_ids
+from keras_transformer.decoding.call_arguments import (
+    largest_length,
+    per_sentence,
+    prefix_of,
+    source_mask_of,
+    special_ids,
+)
+from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
 
 
 class Task(NamedTuple):
@@ -17,7 +22,8 @@ class Task(NamedTuple):
     `limits` and `least` (batch,) bound each sentence's length, `least` None when nothing does;
     `prefix_ids` (batch, max_length) is what it must begin with, then `pad_id`, or None;
     `source_mask` (batch, source) says which positions of the source are real, None for all;
-    `length_penalty` (batch,) is each sentence's own, or None.
+    `length_penalty` (batch,) is each sentence's own, or None. `largest_ids` has the largest id of
+    each argument that names ids, which must be below the size of the vocabulary.
     """
 
     step: Any
@@ -30,7 +36,8 @@ class Task(NamedTuple):
     least: Any
     prefix_ids: Any
     source_mask: Any
-    length_penalty: Any = None
+    length_penalty: Any
+    largest_ids: dict
 
 
 class Search:
@@ -68,13 +75,31 @@ class Search:
         return_alignments: whether the result has alignments.
 
     `prefix_ids` (batch, prefix), padded at the end, forces the beginning of each sentence and
-    comes before all other rules; what is beyond `max_length` is left out. `source_mask`
+    comes before all other rules; what is beyond `max_length`, or the sentence's own maximum, is
+    left out. `source_mask`
     (batch, source) is True at real positions of the source, the only ones that coverage is about.
     `length_limits` (batch,), each at least 1, are maximum lengths of their own. `length_penalty`
-    (batch,), each at least 0, stands in for that of a `BeamSearch`, sentence by sentence.
+    (batch,), each from 0 to 10, stands in for that of a `BeamSearch`, sentence by sentence.
 
     Logits of NaN leave no token, as rules may: the hypothesis then has length 0 and score -1e9.
-    Numbers out of their bounds are refused in lists and NumPy arrays; tensors are not read.
+    `bos_id` and `pad_id` never come, unless one of them is `eos_id` too.
+
+    Raises:
+        ValueError: for a bad argument; numbers and ids out of their bounds are refused in lists
+            and NumPy arrays, shapes always; tensors are not read.
+
+    Example:
+
+    A language model of five tokens, in which each is followed by the next, and 4 ends:
+
+    >>> from keras import ops
+    >>> from keras_transformer import GreedySearch
+    >>> def step(tokens, index, state):
+    ...     return ops.one_hot(tokens + 1, 5), state
+    >>> search = GreedySearch(min_length=2)
+    >>> result = search(step, (), batch_size=1, max_length=5, bos_id=1, eos_id=4)
+    >>> ops.convert_to_numpy(result.ids).tolist()
+    [[[2, 3, 4, 0, 0]]]
     """
 
     beam_size = 1
@@ -96,8 +121,8 @@ class Search:
         if max_length_ratio is not None:
             max_length_ratio = arguments.positive_number("max_length_ratio", max_length_ratio)
         self.max_length_ratio = max_length_ratio
-        self.repetition_penalty = arguments.positive_number(
-            "repetition_penalty", repetition_penalty
+        self.repetition_penalty = arguments.number_within(
+            "repetition_penalty", repetition_penalty, 0.01, 100
         )
         self.no_repeat_ngram_size = arguments.non_negative_integer(
             "no_repeat_ngram_size", no_repeat_ngram_size
@@ -134,18 +159,24 @@ class Search:
                     "`length_penalty` must be None for a search that has none. "
                     f"Received: a {type(self).__name__} and length_penalty={length_penalty!r:.80}"
                 )
-            check_values("length_penalty", length_penalty, 0)
-            length_penalty = ops.broadcast_to(ops.cast(length_penalty, "float32"), (batch_size,))
+            length_penalty = per_sentence(
+                "length_penalty", length_penalty, batch_size, "float32", 0, LARGEST_LENGTH_PENALTY
+            )
+        max_length = largest_length(max_length)
+        special = special_ids(bos_id, eos_id, pad_id)
+        largest_ids = {**special, **self._largest_ids()}
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
+        if source_mask is not None:
+            source_mask = source_mask_of(source_mask, batch_size)
         if prefix_ids is not None:
-            prefix_ids = checked_prefix(prefix_ids, batch_size, pad_id)
+            prefix_ids, largest_ids["prefix_ids"] = prefix_of(prefix_ids, batch_size, pad_id)
             # -> (batch, max_length), whatever the width was, open in a graph included
             prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
             prefix_ids = prefix_ids[:, :max_length]
-        special = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
         task = Task(
             step, batch_size, max_length, **special, limits=limits, least=least,
             prefix_ids=prefix_ids, source_mask=source_mask, length_penalty=length_penalty,
+            largest_ids=largest_ids,
         )  # fmt: skip
         return self.run(task, state)
 
@@ -155,11 +186,13 @@ class Search:
 
     def _bounds(self, batch_size, max_length, length_limits, source_lengths):
         """The largest length of each sentence, and the least or None; both (batch,)."""
-        check_values("length_limits", length_limits, 1)
-        limits = max_length if length_limits is None else length_limits
-        limits = ops.minimum(ops.cast(limits, "int32"), max_length)
-        limits = ops.broadcast_to(limits, (batch_size,))
-        if source_lengths is None and (self.max_length_ratio or self.min_length_ratio):
+        limits = ops.broadcast_to(ops.cast(max_length, "int32"), (batch_size,))
+        if length_limits is not None:
+            own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+            limits = ops.minimum(limits, own)
+        if source_lengths is not None:
+            source_lengths = per_sentence("source_lengths", source_lengths, batch_size, "int32", 0)
+        elif self.max_length_ratio or self.min_length_ratio:
             raise ValueError(
                 "`source_lengths` must be given for `min_length_ratio` and `max_length_ratio`. "
                 "Received: source_lengths=None"
@@ -173,6 +206,11 @@ class Search:
         if self.min_length_ratio:
             least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
         return limits, ops.minimum(least, limits)
+
+    def _largest_ids(self):
+        """The largest id of each option that names some."""
+        options = {"suppressed_ids": self.suppressed_ids, "allowed_ids": self.allowed_ids}
+        return {name: max(ids) for name, ids in options.items() if ids}
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -201,37 +239,6 @@ def checked_ids(name, ids):
         raise ValueError(
             f"`{name}` must be a list of integers of at least 0. Received: {name}={ids!r:.200}"
         ) from None
-
-
-def check_values(name, values, least):
-    """Raises `ValueError` for a number below `least`, or NaN, unless they are a tensor's."""
-    if is_read(values) and not np.all(np.asarray(values) >= least):
-        raise ValueError(f"`{name}` must be at least {least}. Received: {name}={values!r:.200}")
-
-
-def is_read(values):
-    """Whether values are Python's or NumPy's, which can be read whatever compiles the search."""
-    return isinstance(values, (list, tuple, numbers.Real, np.ndarray))
-
-
-def checked_prefix(prefix_ids, batch_size, pad_id):
-    """Returns `prefix_ids` as int32, or raises `ValueError` when they are no rows of ids."""
-    given = prefix_ids
-    prefix_ids = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
-    rows = prefix_ids.shape[0] if len(prefix_ids.shape) == 2 else -1
-    if rows == -1 or (isinstance(batch_size, int) and rows not in (None, batch_size)):
-        raise ValueError(
-            "`prefix_ids` must be (batch, prefix), a row for each sentence. "
-            f"Received: shape {tuple(prefix_ids.shape)} for {batch_size} sentences"
-        )
-    if is_read(given):
-        is_padding = np.asarray(given) == pad_id
-        if np.any(is_padding[:, :-1] & ~is_padding[:, 1:]):
-            raise ValueError(
-                "`prefix_ids` must have padding at the end alone. "
-                f"Received: prefix_ids={given!r:.200}"
-            )
-    return prefix_ids
 
 
 def times_rounded_up(lengths, ratio):

@@ -4,9 +4,11 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, Search
+from keras_transformer.decoding.call_arguments import per_sentence, refuse_ids_outside
 from keras_transformer.layers.step_product import apart
-from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.masking import padding_mask
+from keras_transformer.models.token_ids import token_ids, vocabulary_sizes
 
 # Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
 EXTRA_LENGTH = 50
@@ -62,15 +64,26 @@ def search_targets(
 ):
     """Runs a search over the outputs of `model`; see `Transformer.generate`."""
     search = BeamSearch() if search is None else search
-    source_ids = integer_ids("source_ids", source_ids)
+    if not isinstance(search, Search):
+        raise ValueError(
+            "`search` must be one of `keras_transformer.decoding`, such as `BeamSearch()`. "
+            f"Received: search={search!r}"
+        )
+    source_ids = token_ids("source_ids", source_ids, vocabulary_sizes(model)[0])
     batch_size, source_length = ops.shape(source_ids)
+    if length_limits is not None:
+        length_limits = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+    if prefix_ids is not None:
+        refuse_ids_outside("prefix_ids", prefix_ids, vocabulary_sizes(model)[1])
     is_token = padding_mask(source_ids, model.pad_id)
     source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
     if max_length is None:
         max_length = source_length + EXTRA_LENGTH
         positions = getattr(model, "target_positions", None)
         if getattr(positions, "max_length", None) is not None:
-            max_length = ops.minimum(max_length, positions.max_length)
+            # A length that is known has to stay a number: JAX takes no other for a shape.
+            least_of = min if isinstance(max_length, int) else ops.minimum
+            max_length = least_of(max_length, positions.max_length)
         most = source_lengths + EXTRA_LENGTH
         length_limits = most if length_limits is None else ops.minimum(most, length_limits)
     else:

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from keras_transformer.losses import token_crossentropy
-from keras_transformer.masking import boolean_mask, combine_masks, integer_ids, padding_mask
+from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
+from keras_transformer.models.token_ids import token_ids, vocabulary_sizes
 
 
 class ScoreResult(NamedTuple):
@@ -36,10 +37,15 @@ class ScoreResult(NamedTuple):
 
 def score_targets(model, source_ids, target_ids, label_mask=None):
     """Scores targets under a model that is called with (source_ids, target_ids)."""
-    target_ids = integer_ids("target_ids", target_ids)
+    source_size, target_size = vocabulary_sizes(model)
+    source_ids = token_ids("source_ids", source_ids, source_size)
+    target_ids = token_ids("target_ids", target_ids, target_size)
+    check_alike("source_ids", source_ids.shape[:1], "target_ids", target_ids.shape[:1])
     counted = padding_mask(target_ids, model.pad_id)
     if label_mask is not None:
-        counted = combine_masks(counted, boolean_mask("label_mask", label_mask))
+        label_mask = boolean_mask("label_mask", label_mask)
+        check_alike("label_mask", label_mask.shape, "target_ids", target_ids.shape)
+        counted = combine_masks(counted, label_mask)
     first = ops.full_like(target_ids[:, :1], model.bos_id)
     inputs = ops.concatenate([first, target_ids[:, :-1]], axis=1)
     logits = model((source_ids, inputs), training=False)
@@ -48,3 +54,14 @@ def score_targets(model, source_ids, target_ids, label_mask=None):
     log_prob = ops.sum(token_log_probs, axis=1)
     tokens = ops.cast(ops.maximum(lengths, 1), "float32")
     return ScoreResult(token_log_probs, log_prob, lengths, ops.exp(-log_prob / tokens))
+
+
+def check_alike(name, shape, other, other_shape):
+    """Raises `ValueError` for two shapes that differ where both are known."""
+    sizes = zip(shape, other_shape, strict=False)
+    differ = any(one != two for one, two in sizes if None not in (one, two))
+    if differ or len(shape) != len(other_shape):
+        raise ValueError(
+            f"`{name}` and `{other}` must go together, row by row. "
+            f"Received: shapes {tuple(shape)} and {tuple(other_shape)}"
+        )

@@ -25,8 +25,19 @@ class SequenceToSequence(keras.Model):
         divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
         return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
 
-    def generate(self, source_ids, search=None, max_length=None, prefix_ids=None, **limits):
+    def generate(
+        self,
+        source_ids,
+        search=None,
+        max_length=None,
+        prefix_ids=None,
+        length_limits=None,
+        length_penalty=None,
+    ):
         """Searches for the best outputs, one cached step a token.
+
+        The best is that of the largest score: of a beam `log p(output | source)`, divided by
+        `((5 + length) / 6) ** length_penalty`.
 
         Runs as it stands, operation by operation; on JAX the loop is compiled at every call. To
         translate many batches of a few shapes, compile it once:
@@ -39,20 +50,35 @@ class SequenceToSequence(keras.Model):
             max_length: largest number of output tokens, `eos_id` included; when None, 50 more
                 than the source has, padding not counted, as in the paper.
             prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
-            **limits: `length_limits`, integers (batch,), each at least 1, a maximum length for each
-                sentence within `max_length`; `length_penalty`, floats (batch,), at least 0, in
-                place of the beam search's own.
+            length_limits: integers (batch,), each at least 1, a maximum length for each sentence
+                within `max_length`.
+            length_penalty: numbers (batch,), each from 0 to 10, in place of the beam search's own.
 
         Returns:
             A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
 
         Raises:
-            ValueError: for ids that are not integers or a bad `max_length`.
+            ValueError: for a bad argument. Ids that the vocabulary does not have, and numbers out
+                of their bounds, are refused in lists and NumPy arrays; tensors are not read.
+
+        Reference: Vaswani et al. 2017, section 6.1; Wu et al. 2016, section 7.
+
+        Example:
+
+        >>> import numpy as np
+        >>> from keras_transformer import BeamSearch, Transformer
+        >>> model = Transformer(vocab_size=50, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+        >>> source_ids = np.array([[7, 8, 3], [9, 3, 0]])
+        >>> result = model.generate(source_ids, BeamSearch(num_hypotheses=2), max_length=5)
+        >>> tuple(result.ids.shape)
+        (2, 2, 5)
         """
-        return search_targets(self, source_ids, search, max_length, prefix_ids, **limits)
+        return search_targets(
+            self, source_ids, search, max_length, prefix_ids, length_limits, length_penalty
+        )
 
     def score(self, source_ids, target_ids, label_mask=None):
-        """Log-probabilities of given outputs; see `ScoreResult`.
+        """Log-probabilities of given outputs; `ScoreResult` has the formulas and an example.
 
         Args:
             source_ids: integers (batch, source), `eos_id` and padding included.
@@ -64,6 +90,7 @@ class SequenceToSequence(keras.Model):
             A `ScoreResult`.
 
         Raises:
-            ValueError: for ids that are not integers or a mask that is not boolean.
+            ValueError: for ids that are not integers, or in lists and NumPy arrays not of the
+                vocabulary, a mask that is not boolean, or shapes that do not go together.
         """
         return score_targets(self, source_ids, target_ids, label_mask)

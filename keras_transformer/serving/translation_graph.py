@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.serving.alignment import piece_offsets, without_edges
@@ -9,7 +10,6 @@ from keras_transformer.serving.segments import SegmentSplitter
 from keras_transformer.text.strings import valid_utf8
 
 SIGNATURES = ("serving_default", "n_best", "score", "translate", "align", "encode")
-LARGEST_PENALTY = 10.0  # of a request; far beyond it all scores are 0
 
 
 def per_text(dtype, name):
@@ -91,7 +91,7 @@ class TranslationGraph(tf.Module):
         prefix_ids, too_long = self._prefixes(segments, prefix, limits)
         own_penalty = getattr(self.search, "length_penalty", 0.0)
         penalties = tf.where(length_penalty >= 0, length_penalty, own_penalty)
-        penalties = tf.minimum(penalties, LARGEST_PENALTY)
+        penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
         inputs = [self._with_eos(segments.tokens), prefix_ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
         most = self.search.beam_size

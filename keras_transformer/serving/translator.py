@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.serving.batching import powers_of_two
 from keras_transformer.serving.compiled_model import CompiledModel
 from keras_transformer.serving.export import export
 from keras_transformer.serving.quantization import quantized_copy
-from keras_transformer.serving.translation_graph import LARGEST_PENALTY, TranslationGraph
+from keras_transformer.serving.translation_graph import TranslationGraph
 from keras_transformer.serving.translator_arguments import (
     check_texts,
     check_tokenizer,
@@ -152,7 +153,8 @@ class Translator:
 
         Args:
             texts: list of str.
-            length_penalty: number from 0 to 10; the beam search's own when None.
+            length_penalty: number from 0 to 10; the beam search's own when None, as it must be
+                with another search.
             max_length: the largest number of output tokens, within the translator's own; of a
                 text that is divided, of each part.
             num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
@@ -166,11 +168,12 @@ class Translator:
             ValueError: for a bad option.
         """
         if length_penalty is not None:
-            arguments.non_negative_number("length_penalty", length_penalty)
-            if length_penalty > LARGEST_PENALTY:
+            arguments.number_within("length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY)
+            if not hasattr(self.graph.search, "length_penalty"):
                 raise ValueError(
-                    f"`length_penalty` must be at most {LARGEST_PENALTY:g}. "
-                    f"Received: length_penalty={length_penalty}"
+                    "`length_penalty` must be None for a search that has none. "
+                    f"Received: a {type(self.graph.search).__name__} and "
+                    f"length_penalty={length_penalty}"
                 )
         for name, value in (("max_length", max_length), ("num_hypotheses", num_hypotheses)):
             if value is not None:

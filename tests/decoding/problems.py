@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from tests.backends import arrays, compiled
-from tests.decoding.reference_search import Sentence, score
+from tests.decoding.reference_search import Sentence, beam_search, score
 from tests.decoding.step_functions import PAD, SPECIAL, number_of, random_table, steps_of
 from tests.numpy_reference import softmax
 
@@ -61,8 +61,8 @@ def sentence_of(problem, number):
     )
 
 
-def run(search, problem, max_length=MAX_LENGTH, steps=None, length_penalty=None):
-    """Calls the search; `steps` are a step function and its first state."""
+def run(search, problem, max_length=MAX_LENGTH, steps=None, **more):
+    """Calls the search with the problem and `more`; `steps` are a step function and its state."""
     table, attention, *given = problem
     step, state = steps or steps_of(table, attention if search.needs_attention else None)
     limits, source_lengths, prefix_ids = map(ops.convert_to_tensor, given)
@@ -74,8 +74,8 @@ def run(search, problem, max_length=MAX_LENGTH, steps=None, length_penalty=None)
         length_limits=limits,
         source_lengths=source_lengths,
         prefix_ids=prefix_ids,
-        length_penalty=length_penalty,
         **SPECIAL,
+        **more,
     )
 
 
@@ -128,3 +128,17 @@ def assert_is(result, place, options, hypothesis):
     if options.return_alignments:
         read = result.alignments[place][:length]
         np.testing.assert_allclose(read, hypothesis.attention, atol=1e-5)
+
+
+def assert_is_by_hand(result, problem, options):
+    """Asserts that sentences have what the search by hand finds, and that any could be told.
+
+    A sentence cannot where a choice was too close.
+    """
+    told = 0
+    for number in range(len(problem.table)):
+        expected, difference = beam_search(sentence_of(problem, number), options)
+        if difference > CLOSE:
+            assert_ranks(result, number, options, expected)
+            told += 1
+    assert told > 0

@@ -9,8 +9,12 @@ from keras import ops
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.decoding.extensions import top_extensions
 from tests.backends import BACKEND, arrays
-from tests.decoding.problems import CLOSE, Problem, assert_ranks, run, sentence_of
-from tests.decoding.reference_search import Options, beam_search
+from tests.decoding.problems import (
+    Problem,
+    assert_is_by_hand,
+    run,
+)
+from tests.decoding.reference_search import Options
 from tests.decoding.step_functions import EOS, PAD, random_table
 
 IMPOSSIBLE = -1e9
@@ -88,11 +92,7 @@ def test_a_search_of_a_large_vocabulary_is_the_search_by_hand(seed, rules):
     rules = {"length_penalty": 0.6, **rules}
     problem = large_problem(seed)
     result = arrays(run(BeamSearch(**rules), problem, max_length=2))
-    options = Options(**rules)
-    for number in range(len(problem.table)):
-        expected, difference = beam_search(sentence_of(problem, number), options)
-        if difference > CLOSE:
-            assert_ranks(result, number, options, expected)
+    assert_is_by_hand(result, problem, Options(**rules))
     if rules["beam_size"] == 1:
         assert (result.ids == arrays(run(GreedySearch(), problem, max_length=2)).ids).all()
 

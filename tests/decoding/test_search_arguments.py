@@ -9,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling
+from tests.backends import arrays
 from tests.decoding.problems import random_problem, run
 
 # No argument has its default value.
@@ -44,6 +45,8 @@ OWN = {
 }
 INTEGER, POSITIVE = "an integer of at least 0", "a positive integer"
 NUMBER, ABOVE = "a finite number of at least 0", "a finite number above 0"
+TO_10, TO_1000 = "a number from 0 to 10", "a number from 0 to 1000"
+REPETITION, TEMPERATURE = "a number from 0.01 to 100", "a number from 0.001 to 1000"
 BOOLEAN, RATE = "True or False", "a number in [0, 1)"
 IDS = "a list of integers of at least 0"
 INFINITE, NAN = float("inf"), float("nan")
@@ -52,6 +55,10 @@ BAD = {
     POSITIVE: [0, -2, 1.5, True],
     NUMBER: [-0.5, INFINITE, NAN, "1", None, True],
     ABOVE: [0, -1.0, INFINITE, NAN, "1", True],
+    TO_10: [-0.5, 10.5, INFINITE, NAN, "1", None, True],
+    TO_1000: [-0.5, 1001, INFINITE, NAN, "1", None, True],
+    REPETITION: [0, -1.0, 1e-38, 101, INFINITE, NAN, "1", True],
+    TEMPERATURE: [0, -1.0, 1e-38, 1001, INFINITE, NAN, "1", True],
     BOOLEAN: [0, 1, "yes", None],
     RATE: [-0.1, 1.0, NAN, "0.5", True],
     IDS: [[-1], [0.5], 3, "ab", [True], [[1]]],
@@ -61,7 +68,7 @@ RULES = {
         "min_length": INTEGER,
         "min_length_ratio": NUMBER,
         "max_length_ratio": ABOVE,
-        "repetition_penalty": ABOVE,
+        "repetition_penalty": REPETITION,
         "no_repeat_ngram_size": INTEGER,
         "suppressed_ids": IDS,
         "allowed_ids": IDS,
@@ -69,16 +76,16 @@ RULES = {
     },
     BeamSearch: {
         "beam_size": POSITIVE,
-        "length_penalty": NUMBER,
+        "length_penalty": TO_10,
         "num_hypotheses": POSITIVE,
-        "coverage_penalty": NUMBER,
+        "coverage_penalty": TO_1000,
         "num_groups": POSITIVE,
-        "diversity_penalty": NUMBER,
+        "diversity_penalty": TO_1000,
         "early_stopping": BOOLEAN,
         "min_length": INTEGER,
     },
     Sampling: {
-        "temperature": ABOVE,
+        "temperature": TEMPERATURE,
         "top_k": INTEGER,
         "top_p": ABOVE,
         "min_p": RATE,
@@ -154,9 +161,19 @@ def test_a_prefix_that_is_not_of_integers_is_refused():
     [
         ("length_limits", [3, 0], "at least 1"),
         ("length_limits", np.array([-1, 2]), "at least 1"),
-        ("length_penalty", [0.5, -1.0], "at least 0"),
-        ("length_penalty", np.array([np.nan, 1.0]), "at least 0"),
-        ("length_penalty", -0.5, "at least 0"),
+        ("length_penalty", [0.5, -1.0], "at least 0 and at most 10"),
+        ("length_penalty", np.array([np.nan, 1.0]), "at least 0 and at most 10"),
+        ("length_penalty", -0.5, "at least 0 and at most 10"),
+        ("length_penalty", [0.5, 11.0], "at least 0 and at most 10"),
+        ("length_limits", [2.7, 1.2], "integers"),
+        ("source_lengths", [-1, 2], "at least 0"),
+        ("source_lengths", [1.5, 2.0], "integers"),
+        ("max_length", 0, "a positive integer"),
+        ("max_length", 2.5, "a positive integer"),
+        ("bos_id", -1, "an integer of at least 0"),
+        ("eos_id", -1, "an integer of at least 0"),
+        ("pad_id", 0.5, "an integer of at least 0"),
+        ("prefix_ids", [[3], [-1]], "ids of at least 0"),
         ("prefix_ids", [[3, 0, 4], [3, 4, 0]], "have padding at the end alone"),
         ("prefix_ids", np.array([[0, 3], [3, 3]]), "have padding at the end alone"),
     ],
@@ -165,7 +182,52 @@ def test_a_bad_value_of_a_sentence_is_refused(name, value, rule):
     step = lambda tokens, index, state: (ops.zeros((len(tokens), 6)), state)  # noqa: E731
     sizes = dict(batch_size=2, max_length=3, bos_id=1, eos_id=2)
     with pytest.raises(ValueError, match=f"`{name}` must .*{rule}. Received: {name}="):
+        BeamSearch(2)(step, (), **{**sizes, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("bos_id", 6), ("eos_id", 9), ("pad_id", 6), ("prefix_ids", [[7, 0], [3, 4]])],
+)
+@classes
+def test_ids_of_the_call_beyond_the_vocabulary_are_refused(search_class, name, value):
+    step = lambda tokens, index, state: (ops.zeros((len(tokens), 6)), state)  # noqa: E731
+    sizes = dict(batch_size=2, max_length=3, bos_id=1, eos_id=2)
+    message = f"`{name}` must be below the size of the vocabulary, 6. Received: {name} with "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        search_class()(step, (), **{**sizes, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("length_limits", [3, 2, 1], r"\(batch,\), a number for each sentence. .*\(3,\) for 2"),
+        ("length_limits", [[3], [2]], r"\(batch,\), a number for each sentence. .*\(2, 1\) for 2"),
+        ("length_penalty", [0.5, 1.0, 2.0], r"\(batch,\), a number for each sentence"),
+        ("source_lengths", [3, 2, 1], r"\(batch,\), a number for each sentence"),
+        ("source_mask", np.ones((3, 4), bool), r"\(batch, source\), a row for each sentence"),
+        ("source_mask", np.ones(2, bool), r"\(batch, source\), a row for each sentence"),
+        ("source_mask", np.ones((2, 4), "float32"), "boolean"),
+    ],
+)
+def test_what_is_not_of_each_sentence_is_refused(name, value, rule):
+    step = lambda tokens, index, state: (ops.zeros((len(tokens), 6)), state)  # noqa: E731
+    sizes = dict(batch_size=2, max_length=3, bos_id=1, eos_id=2)
+    with pytest.raises(ValueError, match=f"`{name}` must be {rule}"):
         BeamSearch(2)(step, (), **sizes, **{name: value})
+
+
+@pytest.mark.parametrize(("bos_id", "pad_id"), [(4, 0), (1, 4), (4, 4)])
+@classes
+def test_the_end_may_begin_and_pad_texts_too(search_class, bos_id, pad_id):
+    def step(tokens, index, state):  # the likeliest by far: 3, 3, and the end
+        token = ops.where(index < 2, 3, 4)
+        return 50.0 * ops.one_hot(ops.broadcast_to(token, (len(tokens),)), 5), state
+
+    special = dict(bos_id=bos_id, eos_id=4, pad_id=pad_id)
+    result = arrays(search_class()(step, (), batch_size=2, max_length=5, **special))
+    assert result.ids[:, 0].tolist() == 2 * [[3, 3, 4, pad_id, pad_id]]
+    assert result.lengths[:, 0].tolist() == [3, 3]
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (1, 2), (2,), (2, 1, 1)])

@@ -9,16 +9,16 @@ from keras import ops
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from tests.backends import BACKEND, arrays, runs_loops_eagerly
 from tests.decoding.problems import (
-    CLOSE,
     NUM_SEQUENCES,
     SENTENCES,
+    assert_is_by_hand,
     assert_ranks,
     fast,
     random_problem,
     run,
     sentence_of,
 )
-from tests.decoding.reference_search import Options, beam_search, every_hypothesis
+from tests.decoding.reference_search import Options, every_hypothesis
 from tests.decoding.step_functions import EOS, PAD, SPECIAL, A, B
 
 C = 5
@@ -70,6 +70,9 @@ COMBINATIONS = st.fixed_dictionaries(
         "return_alignments": st.just(True),
     },
 )
+GROUPS = st.sampled_from(
+    [{}, {"num_groups": 2}, {"num_groups": 2, "diversity_penalty": 0.8}, {"num_groups": 3}]
+)
 all_rules = pytest.mark.parametrize("rules", RULES, ids=str)
 
 
@@ -78,17 +81,6 @@ def assert_finds_all(result, problem, rules):
     for number in range(len(problem.table)):
         expected = every_hypothesis(sentence_of(problem, number), options)
         assert_ranks(result, number, options, expected)
-
-
-def assert_is_by_hand(result, problem, options):
-    """Returns the number of sentences in which nothing was too close to tell."""
-    told = 0
-    for number in range(len(problem.table)):
-        expected, difference = beam_search(sentence_of(problem, number), options)
-        if difference > CLOSE:
-            assert_ranks(result, number, options, expected)
-            told += 1
-    return told
 
 
 @all_rules
@@ -118,13 +110,19 @@ def test_any_combination_of_rules_ranks_all_sequences(seed, eos_bonus, rules, pr
     rules=COMBINATIONS,
     beam_size=st.integers(1, 6),
     fewer=st.integers(0, 3),
+    groups=GROUPS,
+    early_stopping=st.booleans(),
     prefixes=st.booleans(),
 )
-def test_any_narrow_beam_is_the_search_by_hand(seed, eos_bonus, rules, beam_size, fewer, prefixes):
-    rules = {**rules, "beam_size": beam_size, "num_hypotheses": max(1, beam_size - fewer)}
+def test_any_narrow_beam_is_the_search_by_hand(
+    seed, eos_bonus, rules, beam_size, fewer, groups, early_stopping, prefixes
+):
+    beam_size *= groups.get("num_groups", 1)
+    rules = {**rules, **groups, "beam_size": beam_size, "early_stopping": early_stopping}
+    rules["num_hypotheses"] = max(1, beam_size - fewer)
     problem = random_problem(seed, sentences=30, eos_bonus=eos_bonus, prefixes=prefixes)
     result = arrays(run(BeamSearch(**rules), problem))
-    assert assert_is_by_hand(result, problem, Options(**rules)) > 0
+    assert_is_by_hand(result, problem, Options(**rules))
 
 
 @all_rules
@@ -139,11 +137,7 @@ def test_greedy_search_is_a_beam_of_1_under_every_rule(rules, seed, eos_bonus):
     for name, of_greedy, of_beam in zip(greedy._fields, greedy, beam, strict=True):
         if of_greedy is not None:
             np.testing.assert_allclose(of_greedy, of_beam, atol=1e-5, err_msg=name)
-    options = Options(**rules)
-    for number in range(SENTENCES):
-        expected, difference = beam_search(sentence_of(problem, number), options)
-        if difference > CLOSE:
-            assert_ranks(greedy, number, options, expected)
+    assert_is_by_hand(greedy, problem, Options(**rules))
 
 
 @pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
@@ -181,6 +175,25 @@ def test_stopping_at_enough_hypotheses_is_the_search_by_hand(seed, eos_bonus, le
     problem = random_problem(seed, eos_bonus=eos_bonus)
     result = fast(BeamSearch, **rules)(problem)
     assert_is_by_hand(result, problem, Options(**rules))
+
+
+@a_few
+@given(seed=seeds)
+def test_coverage_is_of_real_positions_and_each_sentence_has_its_own_length_penalty(seed):
+    problem, random = random_problem(seed), np.random.default_rng(seed)
+    source_mask = random.random(problem.attention[:, 0].shape) < 0.6
+    source_mask[:, 0] = True
+    penalties = random.uniform(0, 2, SENTENCES)
+    search = BeamSearch(NUM_SEQUENCES, coverage_penalty=0.7)
+    given = {"length_penalty": penalties, "source_mask": source_mask}
+    result = arrays(run(search, problem, **given))
+    for number, (real, penalty) in enumerate(zip(source_mask, penalties, strict=True)):
+        whole = sentence_of(problem, number)
+        sentence = whole._replace(
+            attention=lambda ids, whole=whole, real=real: whole.attention(ids)[real]
+        )
+        options = Options(coverage_penalty=0.7, length_penalty=penalty)
+        assert_ranks(result, number, options, every_hypothesis(sentence, options))
 
 
 def test_both_ways_of_stopping_differ_somewhere():

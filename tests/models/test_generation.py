@@ -8,7 +8,7 @@ from keras_transformer.models.decoding_step import DecodingStep
 from tests.backends import array, arrays
 from tests.decoding.test_ways_to_run import WAYS, in_way
 from tests.models.test_recurrent import made
-from tests.models.test_transformer import BOS, SOURCE_IDS, built
+from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built
 
 SEARCHES = {
     "greedy": GreedySearch(),
@@ -124,3 +124,22 @@ def test_a_model_writes_the_same_whichever_way_it_is_run(name, way):
     run = in_way(way, write, [SOURCE_IDS])
     for part, expected in zip(arrays(run(SOURCE_IDS)), arrays(write(SOURCE_IDS)), strict=True):
         np.testing.assert_allclose(part, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source_ids": [[5, 3], [VOCAB, 3]]}, "`source_ids` must be ids .* 0 to 16. .*with 17"),
+        ({"source_ids": [[5, -1], [4, 3]]}, "`source_ids` must be ids .*with -1"),
+        ({"source_ids": [5, 3]}, "`source_ids` must be .batch, length.. .*shape .2,"),
+        ({"prefix_ids": [[5], [VOCAB]]}, "`prefix_ids` must be ids .*with 17"),
+        ({"search": "beam"}, "`search` must be one of .*Received: search='beam'"),
+        ({"search": BeamSearch}, "`search` must be one of .*BeamSearch"),
+        ({"length_limits": [0, 3]}, "`length_limits` must be at least 1"),
+        ({"length_limits": [3, 3, 3]}, "`length_limits` must be .batch,., a number for each"),
+        ({"max_length": 4, "length_limits": [0, 3]}, "`length_limits` must be at least 1"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        built(num_layers=1).generate(**{"source_ids": [[5, 3], [4, 3]], **given})

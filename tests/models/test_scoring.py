@@ -69,3 +69,38 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="`label_mask` must be boolean"):
         model.score(SOURCE_IDS, TARGET_IDS, label_mask=np.ones(TARGET_IDS.shape, "float32"))
     assert max(TARGET_IDS.max(), SOURCE_IDS.max()) < VOCAB
+
+
+@pytest.mark.parametrize(
+    ("source_ids", "target_ids", "label_mask", "message"),
+    [
+        ([[5, 3], [VOCAB, 3]], [[4, 3], [4, 3]], None, "`source_ids` must be ids .*0 to 16. .*17"),
+        ([[5, 3], [4, 3]], [[4, 3], [4, -1]], None, "`target_ids` must be ids .*with -1"),
+        ([[5, 3], [4, 3]], [[4, 3], [4, -100]], np.ones((2, 2), bool), "`target_ids` .*with -100"),
+        ([[5, 3], [4, 3]], [[4, 3]], None, "go together, .*\\(2,\\) and \\(1,\\)"),
+        ([5, 3], [[4, 3]], None, "`source_ids` must be \\(batch, length\\). .*shape \\(2,\\)"),
+        ([[5, 3]], [4, 3], None, "`target_ids` must be \\(batch, length\\)"),
+        (
+            [[5, 3], [4, 3]],
+            [[4, 3], [4, 3]],
+            np.ones((1, 2), bool),
+            "`label_mask` and `target_ids`",
+        ),
+        (
+            [[5, 3], [4, 3]],
+            [[4, 3], [4, 3]],
+            np.ones((2, 1), bool),
+            "`label_mask` and `target_ids`",
+        ),
+        ([[5, 3], [4, 3]], [[4, 3], [4, 3]], np.ones(2, bool), "`label_mask` and `target_ids`"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(source_ids, target_ids, label_mask, message):
+    with pytest.raises(ValueError, match=message):
+        built(num_layers=1).score(source_ids, target_ids, label_mask)
+
+
+def test_lists_are_scored_as_arrays_are():
+    model = built(num_layers=1)
+    lists, found = [SOURCE_IDS.tolist(), TARGET_IDS.tolist()], score(model, SOURCE_IDS, TARGET_IDS)
+    np.testing.assert_array_equal(score(model, *lists).log_prob, found.log_prob)

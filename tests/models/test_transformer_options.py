@@ -17,6 +17,7 @@ from keras_transformer.layers import (
 )
 from keras_transformer.masking import segment_mask, segment_positions
 from tests.backends import array, arrays, normal, randomise
+from tests.decoding.test_ways_to_run import WAYS, in_way
 from tests.models.test_transformer import SOURCE_IDS, TARGET_IDS, VOCAB, Forced, random_targets
 
 OPTIONS = {
@@ -100,6 +101,18 @@ def test_learned_positions_bound_the_output():
     assert result.ids.shape[-1] == 40
     with pytest.raises(ValueError, match="length 41, max_length=40"):
         model.generate(SOURCE_IDS, GreedySearch(), max_length=41)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_learned_positions_bound_the_output_whichever_way_it_is_run(way):
+    model = built("learned")
+
+    def write(source_ids):
+        return tuple(model.generate(source_ids, GreedySearch()))[:2]
+
+    run = in_way(way, write, [SOURCE_IDS])
+    for part, expected in zip(arrays(run(SOURCE_IDS)), arrays(write(SOURCE_IDS)), strict=True):
+        np.testing.assert_allclose(part, expected, atol=1e-4)
 
 
 def test_a_given_position_layer_stays_the_users_own():
