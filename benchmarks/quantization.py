@@ -43,7 +43,7 @@ def main():
     target_tokenizer = load_tokenizer(own) if own.exists() else source_tokenizer
     search = GreedySearch() if args.beam == 1 else BeamSearch(args.beam)
     print(f"{model.count_params():,} parameters, {len(sources):,} texts, beam {args.beam}")
-    print(f"{'':<10} {'BLEU':>6} {'MiB of variables':>17} {'seconds':>8}")
+    print(f"{'':<10} {'BLEU':>6} {'MiB':>7} {'MiB of variables':>17} {'seconds':>8}")
     found = {}
     for quantize in (None, "int8"):
         translator = Translator(
@@ -52,18 +52,23 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "1"
             translator.export(path)
-            size = sum(file.stat().st_size for file in (path / "variables").iterdir())
+            size, of_variables = size_of(path), size_of(path / "variables")
             translations, seconds = translated(load(path), sources)
         bleu = sacrebleu.corpus_bleu(translations, [targets], lowercase=True).score
         found[quantize] = (bleu, size, translations)
         name = quantize or "float32"
-        print(f"{name:<10} {bleu:6.2f} {size / 2**20:17.2f} {seconds:8.1f}", flush=True)
+        print(f"{name:<10} {bleu:6.2f} {size:7.1f} {of_variables:17.2f} {seconds:8.1f}", flush=True)
     (bleu, size, texts), (bleu_int8, size_int8, texts_int8) = found[None], found["int8"]
     same = np.mean([one == other for one, other in zip(texts, texts_int8, strict=True)])
     print(
         f"int8: {bleu_int8 - bleu:+.2f} BLEU, {size_int8 / size:.3f} of the size, "
         f"{same:.1%} of the translations the same"
     )
+
+
+def size_of(directory):
+    """MiB of all the files in a directory."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()) / 2**20
 
 
 def translated(loaded, sources):

@@ -53,9 +53,9 @@ class Translator:
             that any server runs.
         quantize: "int8" translates with a copy of the model whose matrices are 8-bit integers,
             one scale for each output, multiplied with activations rounded to 8 bits row by row
-            as they come: variables of little more than a quarter of the size, and for large
-            models faster where XLA compiles.
-            None for the model as it is.
+            as they come: variables of little more than a quarter of the size (of a recurrent
+            model more, whose cells stay as they are), and for large models faster where XLA
+            compiles. None for the model as it is.
 
     Returns:
         Called with a list of strings, the list of their best translations, in order.

@@ -1,0 +1,166 @@
+"""How long a step of the exported search takes, and how long this machine needs for it at least.
+
+    python -m benchmarks.step_limits --size base [--quantize int8]
+
+A step is the difference of two searches of 40 and 8 forced tokens, a thirty-second of it: encoder
+and start are left out. Its products alone are the decoder's projections and logits, one after the
+other, compiled by XLA too. The limits are what the machine multiplies and reads, measured here on
+large matrices: all products of a step at that speed, and all its weights read once.
+"""
+
+import argparse
+import os
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf
+
+from benchmarks.ours_decoding import SIZES, VOCAB, source_ids
+from benchmarks.timing import interleaved
+from keras_transformer import BeamSearch, GreedySearch, Transformer
+from keras_transformer.layers.step_product import products_apart, step_product
+from keras_transformer.serving import Translator
+from keras_transformer.serving.compiled_model import barrier
+from keras_transformer.text import CharacterTokenizer
+
+FEW, MANY, STEPS = 8, 40, 32
+
+
+def main():
+    """Measures the machine, then each batch size greedily and with a beam of 4."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--quantize", choices=["int8"])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of the table")
+    args = parser.parse_args()
+    flops, bandwidth = multiplied_a_second(), read_a_second()
+    print(f"this machine: {flops / 1e9:.0f} GFLOP/s, {bandwidth / 1e9:.0f} GB/s", flush=True)
+
+    model = Transformer(VOCAB, **SIZES[args.size])
+    model.build()
+    found = None
+    print(f"\n{args.size}, {args.quantize or 'float32'}, milliseconds a step")
+    columns = ("search", "step", "products", "to multiply", "to read", "products' part")
+    print(f"{'':<22}" + "".join(f"{column:>16}" for column in columns), flush=True)
+    for beam in (1, 4):
+        searches = {length: searched(model, beam, length, args) for length in (FEW, MANY)}
+        compiled = searches[MANY]
+        products = products_of(compiled.model)
+        macs, size = work_of(compiled.model)
+        for batch in args.batches:
+            rows = batch * beam
+            taken = interleaved(
+                {
+                    FEW: called(searches[FEW], batch),
+                    MANY: called(searches[MANY], batch),
+                    "products": multiplied(products, rows, SIZES[args.size]["d_model"]),
+                },
+                args.seconds,
+            )
+            step, alone = (taken[MANY] - taken[FEW]) / STEPS, taken["products"] / STEPS
+            halves = 2 if compiled.rows_at_a_time(batch) < batch else 1
+            limits = [f"{2e3 * macs * rows / flops:.2f}", f"{1e3 * size * halves / bandwidth:.2f}"]
+            if args.quantize:
+                limits[0] = "-"  # no product of floats
+            name = f"batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}"
+            cells = [f"{taken[MANY] / MANY:.2f}", f"{step:.2f}", f"{alone:.2f}", *limits]
+            found = f"{alone / step:.0%}"
+            print(f"{name:<22}" + "".join(f"{cell:>16}" for cell in [*cells, found]), flush=True)
+    print(f"\nthe products of the last row are {found} of its step")
+
+
+def searched(model, beam, length, args):
+    """The translator's compiled functions, its outputs of exactly `length` tokens."""
+    forced = {"min_length": length}
+    search = GreedySearch(**forced) if beam == 1 else BeamSearch(beam, **forced)
+    options = {"search": search, "max_length": length, "quantize": args.quantize}
+    return Translator(model, CharacterTokenizer.train(["any"]), **options).compiled
+
+
+def called(compiled, batch):
+    """A function of nothing that searches a batch."""
+    any_ids = tf.TensorSpec([None, None], tf.int32)
+    run = tf.function(lambda ids: compiled.apply("search_ids", ids), [any_ids])
+    ids = tf.constant(source_ids(batch))
+    return lambda: run(ids)[1].numpy()
+
+
+def products_of(model):
+    """The products of a step, one after the other: a function (rows, 1, d_model) to the same."""
+
+    def product(dense, hidden, shape):
+        return tf.reshape(step_product(dense, hidden), shape)
+
+    def step(hidden):
+        shape = tf.shape(hidden)
+        for layer in model.decoder.layers:
+            own, cross = layer.self_attention, layer.cross_attention
+            three = [own.query_dense, own.key_dense, own.value_dense]
+            hidden = sum(product(dense, hidden, shape) for dense in three)
+            for dense in (own.output_dense, cross.query_dense, cross.output_dense):
+                heads = dense.kernel.shape[0] if len(dense.kernel.shape) == 3 else None
+                if dense is not cross.query_dense and heads is not None:
+                    hidden = tf.reshape(hidden, (shape[0], 1, heads, -1))
+                hidden = product(dense, hidden, shape)
+            inner = step_product(layer.feed_forward.inner, hidden)
+            hidden = 0.01 * step_product(layer.feed_forward.outer, inner)
+        logits = model.target_embedding.logits(hidden)
+        return hidden + tf.reduce_max(logits, axis=-1, keepdims=True)
+
+    return step
+
+
+def multiplied(step, rows, width):
+    """A function of nothing that runs the products of `STEPS` steps, compiled by XLA."""
+
+    @tf.function(jit_compile=True)
+    def run(hidden):
+        with products_apart(barrier):
+            _, hidden = tf.while_loop(
+                lambda index, _: index < STEPS,
+                lambda index, hidden: (index + 1, step(hidden)),
+                (0, hidden),
+            )
+        return hidden
+
+    hidden = tf.random.normal((rows, 1, width))
+    return lambda: run(hidden).numpy()
+
+
+def work_of(model):
+    """Multiplications of a step for each row, and the bytes of the weights it reads."""
+    kernels = [weight for weight in model.decoder.weights if len(weight.shape) > 1]
+    memory = [w for w in kernels if "cross" in w.path and ("/key" in w.path or "/value" in w.path)]
+    kernels = [w for w in kernels if all(w is not other for other in memory)]
+    kernels += [w for w in model.target_embedding.weights if len(w.shape) > 1][:1]
+    macs = sum(int(tf.size(weight)) for weight in kernels)
+    return macs, sum(int(tf.size(w)) * tf.as_dtype(w.dtype).size for w in kernels)
+
+
+def multiplied_a_second(size=2048):
+    """Floating point operations a second of a large product of float32."""
+    matrix = tf.random.normal((size, size))
+    return 2 * size**3 / best(lambda: tf.matmul(matrix, matrix).numpy())
+
+
+def read_a_second(count=2**27):
+    """Bytes a second of a sum over an array that no cache holds."""
+    array = tf.ones((2, count // 2))
+    total = tf.function(lambda: tf.reduce_sum(array, axis=1))
+    return 4 * count / best(lambda: total().numpy())
+
+
+def best(function, times=12):
+    """The least seconds that a call takes."""
+    taken = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - begun)
+    return min(taken[2:])
+
+
+if __name__ == "__main__":
+    main()
