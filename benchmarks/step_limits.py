@@ -1,6 +1,6 @@
 """How long a step of the exported search takes, and how long this machine needs for it at least.
 
-    python -m benchmarks.step_limits --size base [--quantize int8]
+    python -m benchmarks.step_limits --size base [--quantize int8] [--in-one-piece]
 
 A step is the difference of two searches of 40 and 8 forced tokens, a thirty-second of it: encoder
 and start are left out. Its products alone are the decoder's projections and logits, one after the
@@ -32,6 +32,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--quantize", choices=["int8"])
+    parser.add_argument("--in-one-piece", action="store_true", help="no halves side by side")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row of the table")
     args = parser.parse_args()
@@ -60,8 +61,8 @@ def main():
                 args.seconds,
             )
             step, alone = (taken[MANY] - taken[FEW]) / STEPS, taken["products"] / STEPS
-            halves = 2 if compiled.rows_at_a_time(batch) < batch else 1
-            limits = [f"{2e3 * macs * rows / flops:.2f}", f"{1e3 * size * halves / bandwidth:.2f}"]
+            times = 2 if compiled.rows_at_a_time(batch) < batch else 1  # that all weights are read
+            limits = [f"{2e3 * macs * rows / flops:.2f}", f"{1e3 * size * times / bandwidth:.2f}"]
             if args.quantize:
                 limits[0] = "-"  # no product of floats
             name = f"batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}"
@@ -76,7 +77,10 @@ def searched(model, beam, length, args):
     forced = {"min_length": length}
     search = GreedySearch(**forced) if beam == 1 else BeamSearch(beam, **forced)
     options = {"search": search, "max_length": length, "quantize": args.quantize}
-    return Translator(model, CharacterTokenizer.train(["any"]), **options).compiled
+    compiled = Translator(model, CharacterTokenizer.train(["any"]), **options).compiled
+    if args.in_one_piece:
+        compiled.least_rows_to_halve = None
+    return compiled
 
 
 def called(compiled, batch):
@@ -131,7 +135,7 @@ def multiplied(step, rows, width):
 
 def work_of(model):
     """Multiplications of a step for each row, and the bytes of the weights it reads."""
-    kernels = [weight for weight in model.decoder.weights if len(weight.shape) > 1]
+    kernels = [weight for weight in model.decoder.weights if weight.path.endswith("kernel")]
     memory = [w for w in kernels if "cross" in w.path and ("/key" in w.path or "/value" in w.path)]
     kernels = [w for w in kernels if all(w is not other for other in memory)]
     kernels += [w for w in model.target_embedding.weights if len(w.shape) > 1][:1]

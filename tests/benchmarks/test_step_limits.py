@@ -1,0 +1,24 @@
+"""What the benchmark of a step counts is what a step computes."""
+
+import pytest
+import tensorflow as tf
+
+from benchmarks.step_limits import products_of, work_of
+from keras_transformer import Transformer
+from keras_transformer.serving.quantization import quantized_copy
+
+WIDTH, INNER, LAYERS, VOCAB = 16, 40, 2, 50
+# Queries, keys, values and output of self-attention, queries and output of cross-attention.
+MULTIPLIED = LAYERS * (6 * WIDTH**2 + 2 * WIDTH * INNER) + VOCAB * WIDTH
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_step_reads_each_matrix_of_the_decoder_but_those_of_the_memory(quantize):
+    model = Transformer(VOCAB, num_layers=LAYERS, d_model=WIDTH, num_heads=2, d_ff=INNER)
+    model.build()
+    if quantize:
+        model = quantized_copy(model, quantize)
+    macs, size = work_of(model)
+    assert macs == MULTIPLIED
+    assert size == MULTIPLIED * (1 if quantize else 4)
+    assert products_of(model)(tf.ones((3, 1, WIDTH))).shape == (3, 1, WIDTH)
