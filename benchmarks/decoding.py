@@ -138,12 +138,13 @@ def peer(name, size, beam, args):
     script, options = PEERS[name]
     command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
     command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]
-    settings = [THREADS]
+    settings = [(THREADS, [])]
     if script.startswith("ctranslate2"):
-        settings.append({**THREADS, "CT2_USE_MKL": "0"})
+        settings.append(({**THREADS, "CT2_USE_MKL": "0"}, []))
+        settings.append(({"OMP_NUM_THREADS": "1"}, ["--threads", "1", "--inter", "2"]))
     found = []
-    for environment in settings:
-        found += lines_of(command, environment, cwd=args.peers)
+    for environment, more in settings:
+        found += lines_of([*command, *more], environment, cwd=args.peers)
     return found
 
 

@@ -231,6 +231,8 @@ BAD_VALUES = {
     BOOLEAN: [1, 0, "yes", None],
     "a finite number above 0": [0, -1.0, float("inf"), float("nan"), "1", True],
     "a finite number of at least 0": [float("inf"), float("nan"), "1", None, -0.5],
+    "a number from 0 to 10": [10.5, float("nan"), "1", None, -0.5],
+    "a number from 0 to 1000": [1001, float("nan"), "1", None, -0.5],
     "one of 'add', 'concat'": ["multiply", None, 0],
 }
 RULES = [
@@ -273,8 +275,8 @@ RULES = [
     (MultiHeadAttention, "use_bias", BOOLEAN),
     (MaskedCrossentropy, "label_smoothing", RATE),
     (WarmupSchedule, "scale", "a finite number above 0"),
-    (BeamSearch, "length_penalty", "a finite number of at least 0"),
-    (BeamSearch, "coverage_penalty", "a finite number of at least 0"),
+    (BeamSearch, "length_penalty", "a number from 0 to 10"),
+    (BeamSearch, "coverage_penalty", "a number from 0 to 1000"),
     (Sampling, "temperature", "a finite number above 0"),
     (Sampling, "min_p", RATE),
     (PositionalEncoding, "combine", "one of 'add', 'concat'"),

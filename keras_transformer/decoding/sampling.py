@@ -68,7 +68,7 @@ class Sampling(Search):
         **options,
     ):
         super().__init__(**options)
-        self.temperature = arguments.number_within("temperature", temperature, 0.001, 1000)
+        self.temperature = arguments.positive_number("temperature", temperature)
         self.top_k = arguments.non_negative_integer("top_k", top_k)
         self.top_p = arguments.positive_number("top_p", top_p)
         if self.top_p > 1:

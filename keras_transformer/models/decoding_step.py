@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding import BeamSearch, Search
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.call_arguments import per_sentence, refuse_ids_outside
 from keras_transformer.layers.step_product import apart
 from keras_transformer.masking import padding_mask
@@ -64,9 +64,9 @@ def search_targets(
 ):
     """Runs a search over the outputs of `model`; see `Transformer.generate`."""
     search = BeamSearch() if search is None else search
-    if not isinstance(search, Search):
+    if not callable(search) or isinstance(search, type):
         raise ValueError(
-            "`search` must be one of `keras_transformer.decoding`, such as `BeamSearch()`. "
+            "`search` must be a search of `keras_transformer.decoding`, such as `BeamSearch()`. "
             f"Received: search={search!r}"
         )
     source_ids = token_ids("source_ids", source_ids, vocabulary_sizes(model)[0])

@@ -46,7 +46,7 @@ OWN = {
 INTEGER, POSITIVE = "an integer of at least 0", "a positive integer"
 NUMBER, ABOVE = "a finite number of at least 0", "a finite number above 0"
 TO_10, TO_1000 = "a number from 0 to 10", "a number from 0 to 1000"
-REPETITION, TEMPERATURE = "a number from 0.01 to 100", "a number from 0.001 to 1000"
+REPETITION = "a number from 0.01 to 100"
 BOOLEAN, RATE = "True or False", "a number in [0, 1)"
 IDS = "a list of integers of at least 0"
 INFINITE, NAN = float("inf"), float("nan")
@@ -58,7 +58,6 @@ BAD = {
     TO_10: [-0.5, 10.5, INFINITE, NAN, "1", None, True],
     TO_1000: [-0.5, 1001, INFINITE, NAN, "1", None, True],
     REPETITION: [0, -1.0, 1e-38, 101, INFINITE, NAN, "1", True],
-    TEMPERATURE: [0, -1.0, 1e-38, 1001, INFINITE, NAN, "1", True],
     BOOLEAN: [0, 1, "yes", None],
     RATE: [-0.1, 1.0, NAN, "0.5", True],
     IDS: [[-1], [0.5], 3, "ab", [True], [[1]]],
@@ -85,7 +84,7 @@ RULES = {
         "min_length": INTEGER,
     },
     Sampling: {
-        "temperature": TEMPERATURE,
+        "temperature": ABOVE,
         "top_k": INTEGER,
         "top_p": ABOVE,
         "min_p": RATE,
