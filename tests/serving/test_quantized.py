@@ -8,7 +8,13 @@ import pytest
 import tensorflow as tf
 from trained import translator, words
 
-from keras_transformer import GreedySearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, Transformer
+from keras_transformer.layers import (
+    ALiBi,
+    LearnedPositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
+)
 from keras_transformer.serving import Translator, load
 from keras_transformer.serving.translator import quantized_copy
 from keras_transformer.text import CharacterTokenizer
@@ -97,6 +103,35 @@ def test_one_sentence_is_searched_in_two_rows():
     assert forced.shape[:2] == (1, 1)
     assert forced[0, 0, :2].tolist() == [4, 4]
     assert np.count_nonzero(forced) <= 3
+
+
+KINDS = {
+    "two vocabularies": {"source_vocab_size": 30, "target_vocab_size": 20},
+    "learned": {"vocab_size": 20, "position": LearnedPositionalEncoding(40)},
+    "rotary, grouped, gated": {
+        "vocab_size": 20,
+        "position": RotaryPositionalEncoding(),
+        "num_key_value_heads": 1,
+        "activation": "swiglu",
+    },
+    "ALiBi": {"vocab_size": 20, "position": ALiBi()},
+    "relative": {"vocab_size": 20, "position": RelativePositionBias(8, 10)},
+}
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, length_penalty=0.0)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_search_in_8_bits_finds_has_the_score_that_it_says(kind, search):
+    model = Transformer(num_layers=1, d_model=16, num_heads=2, d_ff=32, **KINDS[kind])
+    model.build()
+    copy = quantized_copy(randomise(model), "int8")
+    source_ids = np.array([[5, 6, 7, 8, 3, 0], [9, 4, 3, 0, 0, 0]])
+    found = copy.generate(source_ids, search, max_length=6)
+    for rank in range(found.ids.shape[1]):
+        scored = copy.score(source_ids, array(found.ids)[:, rank])
+        np.testing.assert_allclose(array(found.scores)[:, rank], array(scored.log_prob), atol=1e-4)
+    other = model.score(source_ids, array(found.ids)[:, 0])
+    assert (array(other.log_prob) != array(found.scores)[:, 0]).all()
 
 
 def test_it_takes_a_third_of_the_room_or_less(tmp_path):
