@@ -94,20 +94,21 @@ def called(compiled, batch):
 def products_of(model):
     """The products of a step, one after the other: a function (rows, 1, d_model) to the same."""
 
-    def product(dense, hidden, shape):
-        return tf.reshape(step_product(dense, hidden), shape)
+    def product(dense, hidden, *read):
+        """Of vectors (rows, 1, d_model) to the same, which the layer reads as heads or whole."""
+        rows, _, width = hidden.shape
+        outputs = step_product(dense, tf.reshape(hidden, (rows, 1, *(read or [width]))))
+        return tf.reshape(outputs, (rows, 1, width))
 
     def step(hidden):
-        shape = tf.shape(hidden)
         for layer in model.decoder.layers:
             own, cross = layer.self_attention, layer.cross_attention
+            heads = own.num_heads, own.key_dim
             three = [own.query_dense, own.key_dense, own.value_dense]
-            hidden = sum(product(dense, hidden, shape) for dense in three)
-            for dense in (own.output_dense, cross.query_dense, cross.output_dense):
-                heads = dense.kernel.shape[0] if len(dense.kernel.shape) == 3 else None
-                if dense is not cross.query_dense and heads is not None:
-                    hidden = tf.reshape(hidden, (shape[0], 1, heads, -1))
-                hidden = product(dense, hidden, shape)
+            hidden = sum(product(dense, hidden) for dense in three)
+            hidden = product(own.output_dense, hidden, *heads)
+            hidden = product(cross.query_dense, hidden)
+            hidden = product(cross.output_dense, hidden, *heads)
             inner = step_product(layer.feed_forward.inner, hidden)
             hidden = 0.01 * step_product(layer.feed_forward.outer, inner)
         logits = model.target_embedding.logits(hidden)

@@ -13,7 +13,10 @@ from keras_transformer.decoding.call_arguments import (
     source_mask_of,
     special_ids,
 )
-from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
+from keras_transformer.decoding.length_penalty import (
+    LARGEST_LENGTH_PENALTY,
+    check_has_length_penalty,
+)
 
 
 class Task(NamedTuple):
@@ -76,10 +79,10 @@ class Search:
 
     `prefix_ids` (batch, prefix), padded at the end, forces the beginning of each sentence and
     comes before all other rules; what is beyond `max_length`, or the sentence's own maximum, is
-    left out. `source_mask`
-    (batch, source) is True at real positions of the source, the only ones that coverage is about.
-    `length_limits` (batch,), each at least 1, are maximum lengths of their own. `length_penalty`
-    (batch,), each from 0 to 10, stands in for that of a `BeamSearch`, sentence by sentence.
+    left out. `source_mask` (batch, source) is True at real positions of the source, the only ones
+    that coverage is about. `length_limits` (batch,), each at least 1, are maximum lengths of their
+    own. `length_penalty` (batch,), each from 0 to 10, stands in for that of a `BeamSearch`,
+    sentence by sentence.
 
     Logits of NaN leave no token, as rules may: the hypothesis then has length 0 and score -1e9.
     `bos_id` and `pad_id` never come, unless one of them is `eos_id` too.
@@ -154,11 +157,7 @@ class Search:
     ):
         """Runs the search and returns a `DecodeResult`."""
         if length_penalty is not None:
-            if getattr(self, "length_penalty", None) is None:
-                raise ValueError(
-                    "`length_penalty` must be None for a search that has none. "
-                    f"Received: a {type(self).__name__} and length_penalty={length_penalty!r:.80}"
-                )
+            check_has_length_penalty(self, length_penalty)
             length_penalty = per_sentence(
                 "length_penalty", length_penalty, batch_size, "float32", 0, LARGEST_LENGTH_PENALTY
             )

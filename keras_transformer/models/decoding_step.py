@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.decoding.call_arguments import per_sentence, refuse_ids_outside
+from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.layers.step_product import apart
 from keras_transformer.masking import padding_mask
 from keras_transformer.models.token_ids import token_ids, vocabulary_sizes
@@ -53,15 +53,7 @@ class DecodingStep:
         return keras.tree.map_structure(ops.stop_gradient, (logits, caches, attention))
 
 
-def search_targets(
-    model,
-    source_ids,
-    search=None,
-    max_length=None,
-    prefix_ids=None,
-    length_limits=None,
-    length_penalty=None,
-):
+def search_targets(model, source_ids, search, max_length, length_limits, **given):
     """Runs a search over the outputs of `model`; see `Transformer.generate`."""
     search = BeamSearch() if search is None else search
     if not callable(search) or isinstance(search, type):
@@ -71,10 +63,6 @@ def search_targets(
         )
     source_ids = token_ids("source_ids", source_ids, vocabulary_sizes(model)[0])
     batch_size, source_length = ops.shape(source_ids)
-    if length_limits is not None:
-        length_limits = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
-    if prefix_ids is not None:
-        refuse_ids_outside("prefix_ids", prefix_ids, vocabulary_sizes(model)[1])
     is_token = padding_mask(source_ids, model.pad_id)
     source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
     if max_length is None:
@@ -85,7 +73,10 @@ def search_targets(
             least_of = min if isinstance(max_length, int) else ops.minimum
             max_length = least_of(max_length, positions.max_length)
         most = source_lengths + EXTRA_LENGTH
-        length_limits = most if length_limits is None else ops.minimum(most, length_limits)
+        if length_limits is not None:
+            own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+            most = ops.minimum(most, own)
+        length_limits = most
     else:
         max_length = arguments.positive_integer("max_length", max_length)
     memory = model.encode(source_ids, training=False)
@@ -101,7 +92,6 @@ def search_targets(
         pad_id=model.pad_id,
         length_limits=length_limits,
         source_lengths=source_lengths,
-        prefix_ids=prefix_ids,
         source_mask=is_token,
-        length_penalty=length_penalty,
+        **given,
     )

@@ -73,9 +73,8 @@ class SequenceToSequence(keras.Model):
         >>> tuple(result.ids.shape)
         (2, 2, 5)
         """
-        return search_targets(
-            self, source_ids, search, max_length, prefix_ids, length_limits, length_penalty
-        )
+        given = {"prefix_ids": prefix_ids, "length_penalty": length_penalty}
+        return search_targets(self, source_ids, search, max_length, length_limits, **given)
 
     def score(self, source_ids, target_ids, label_mask=None):
         """Log-probabilities of given outputs; `ScoreResult` has the formulas and an example.

@@ -6,7 +6,10 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
+from keras_transformer.decoding.length_penalty import (
+    LARGEST_LENGTH_PENALTY,
+    check_has_length_penalty,
+)
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.serving.batching import powers_of_two
 from keras_transformer.serving.compiled_model import CompiledModel
@@ -169,12 +172,7 @@ class Translator:
         """
         if length_penalty is not None:
             arguments.number_within("length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY)
-            if not hasattr(self.graph.search, "length_penalty"):
-                raise ValueError(
-                    "`length_penalty` must be None for a search that has none. "
-                    f"Received: a {type(self.graph.search).__name__} and "
-                    f"length_penalty={length_penalty}"
-                )
+            check_has_length_penalty(self.graph.search, length_penalty)
         for name, value in (("max_length", max_length), ("num_hypotheses", num_hypotheses)):
             if value is not None:
                 arguments.positive_integer(name, value)

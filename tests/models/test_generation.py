@@ -132,7 +132,10 @@ def test_a_model_writes_the_same_whichever_way_it_is_run(name, way):
         ({"source_ids": [[5, 3], [VOCAB, 3]]}, "`source_ids` must be ids .* 0 to 16. .*with 17"),
         ({"source_ids": [[5, -1], [4, 3]]}, "`source_ids` must be ids .*with -1"),
         ({"source_ids": [5, 3]}, "`source_ids` must be .batch, length.. .*shape .2,"),
-        ({"prefix_ids": [[5], [VOCAB]]}, "`prefix_ids` must be ids .*with 17"),
+        (
+            {"prefix_ids": [[5], [VOCAB]]},
+            "`prefix_ids` must be below the size of the .*17. .*with 17",
+        ),
         ({"search": "beam"}, "`search` must be a search of .*Received: search='beam'"),
         ({"search": BeamSearch}, "`search` must be a search of .*BeamSearch"),
         ({"length_limits": [0, 3]}, "`length_limits` must be at least 1"),
