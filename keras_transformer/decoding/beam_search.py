@@ -1,13 +1,12 @@
 """Beam search over a step function, with frozen finished hypotheses and an exact stop."""
 
-from typing import Any, NamedTuple
-
 import keras
 from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.extensions import extensions
 from keras_transformer.decoding.hypotheses import (
+    Beams,
     Pool,
     Written,
     attention_of,
@@ -22,26 +21,14 @@ from keras_transformer.decoding.length_penalty import (
 )
 from keras_transformer.decoding.next_tokens import next_log_probs
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
-
-
-class Beams(NamedTuple):
-    """The variables of the loop over positions.
-
-    `log_probs` (batch, beam) are the sums of the live hypotheses, and `paths`
-    (batch, beam, max_length + 1) says in which slot each was at each position. What a slot was
-    given is `written` once and never moved. `coverage` (batch, beam, source) is None unless the
-    penalty needs it.
-    """
-
-    index: Any
-    tokens: Any
-    log_probs: Any
-    paths: Any
-    coverage: Any
-    written: Written
-    pool: Pool
-    state: Any
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.step_function import (
+    attention_width,
+    change_state,
+    flat,
+    nest,
+    run_step,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -75,7 +62,7 @@ class BeamSearch(Search):
             `beam_size / num_groups` that is extended after those before it.
         diversity_penalty: what it takes from an extension, when extensions are chosen, that each
             extension chosen by the groups before at this step has the same token; from 0 to 1000.
-            Scores stay the model's.
+            Scores stay the model's. With 0 all groups find the same.
         early_stopping: False stops as described; True as soon as `beam_size` hypotheses are
             finished, of each group its share, which is sooner and may miss better ones.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
@@ -141,6 +128,11 @@ class BeamSearch(Search):
         self.diversity_penalty = arguments.number_within(
             "diversity_penalty", diversity_penalty, 0, 1000
         )
+        if self.diversity_penalty and self.num_groups == 1:
+            raise ValueError(
+                "`diversity_penalty` must be 0 for a single group. "
+                f"Received: diversity_penalty={diversity_penalty!r}, num_groups={num_groups}"
+            )
         self.early_stopping = arguments.boolean("early_stopping", early_stopping)
 
     @property
@@ -175,7 +167,7 @@ class BeamSearch(Search):
         """Nothing finished, one live beam a group."""
         beams, groups = self.beam_size, self.num_groups
         if not getattr(task.step, "follows_paths", False):
-            state = keras.tree.map_structure(lambda part: ops.repeat(part, beams, axis=0), state)
+            state = change_state(lambda part: ops.repeat(part, beams, axis=0), state)
         # The beams of a group are all alike at first, so only one of them is live.
         live = ops.arange(beams) % (beams // groups) == 0
         log_probs = ops.where(live, 0.0, IMPOSSIBLE)[None, :]
@@ -248,7 +240,7 @@ class BeamSearch(Search):
         if not getattr(task.step, "follows_paths", False):
             rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
             rows = ops.reshape(rows, (-1,))
-            state = keras.tree.map_structure(lambda part: ops.take(part, rows, axis=0), state)
+            state = change_state(lambda part: ops.take(part, rows, axis=0), state)
         return Beams(
             index=index,
             tokens=ops.reshape(tokens[:, :beams], (-1,)),

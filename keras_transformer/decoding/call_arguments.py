@@ -9,10 +9,23 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.masking import boolean_mask, dtype_name, integer_ids
 
+LARGEST_INT32 = 2**31 - 1
+
 
 def is_read(values):
     """Whether values are Python's or NumPy's, which can be read whatever compiles the search."""
-    return isinstance(values, (list, tuple, numbers.Real, np.generic, np.ndarray))
+    return isinstance(values, (list, tuple, str, numbers.Number, np.generic, np.ndarray))
+
+
+def numbers_of(name, values):
+    """Values that can be read as an array, or `ValueError` when they are not numbers."""
+    try:
+        read = np.asarray(values)
+    except (ValueError, OverflowError):  # rows of different lengths
+        read = np.asarray(None)
+    if read.dtype.kind not in "iuf":
+        raise ValueError(f"`{name}` must be an array of numbers. Received: {name}={values!r:.200}")
+    return read
 
 
 def refuse_ids_outside(name, ids, vocab_size):
@@ -37,11 +50,9 @@ def special_ids(bos_id, eos_id, pad_id):
     return {name: arguments.non_negative_integer(name, value) for name, value in given.items()}
 
 
-def largest_length(max_length):
-    """Returns `max_length`; a number that can be read must be a positive integer."""
-    return (
-        arguments.positive_integer("max_length", max_length) if is_read(max_length) else max_length
-    )
+def number_or_tensor(check, name, value):
+    """Returns `value`, checked unless it is a tensor, as in a graph."""
+    return check(name, value) if value is None or is_read(value) else value
 
 
 def per_sentence(name, values, batch_size, dtype, least, most=math.inf):
@@ -51,13 +62,16 @@ def per_sentence(name, values, batch_size, dtype, least, most=math.inf):
     that are not integers where `dtype` is, always.
     """
     if is_read(values):
-        read = np.asarray(values)
+        read = numbers_of(name, values)
         if not np.all((read >= least) & (read <= most)):
             bounds = f"at least {least}" + ("" if most == math.inf else f" and at most {most:g}")
             raise ValueError(f"`{name}` must be {bounds}. Received: {name}={values!r:.200}")
+        values = np.minimum(read, LARGEST_INT32) if read.dtype.kind in "iu" else read
     tensor = ops.convert_to_tensor(values)
     if "int" in dtype and "int" not in dtype_name(tensor):
         raise ValueError(f"`{name}` must be integers. Received: {name}={values!r:.200}")
+    if dtype_name(tensor) in ("int64", "uint32", "uint64"):
+        tensor = ops.minimum(tensor, LARGEST_INT32)
     shape = tuple(tensor.shape)
     known = shape and isinstance(batch_size, int) and shape[0] is not None
     if len(shape) > 1 or (known and shape[0] != batch_size):
@@ -79,6 +93,8 @@ def prefix_of(prefix_ids, batch_size, pad_id):
 
     Raises `ValueError` when they are no rows of ids, padded at the end.
     """
+    if is_read(prefix_ids):
+        numbers_of("prefix_ids", prefix_ids)
     prefix = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
     prefix = rows_of_sentences("prefix_ids", prefix, "prefix", batch_size)
     if not is_read(prefix_ids):

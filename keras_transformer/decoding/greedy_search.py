@@ -7,7 +7,8 @@ from keras import ops
 
 from keras_transformer.decoding.next_tokens import next_log_probs
 from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
-from keras_transformer.decoding.search import Search, attention_width, flat, nest, run_step
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.step_function import attention_width, flat, nest, run_step
 
 
 class Progress(NamedTuple):

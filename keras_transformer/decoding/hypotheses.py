@@ -65,6 +65,25 @@ class Pool(NamedTuple):
         )
 
 
+class Beams(NamedTuple):
+    """The variables of the loop over positions.
+
+    `log_probs` (batch, beam) are the sums of the live hypotheses, and `paths`
+    (batch, beam, max_length + 1) says in which slot each was at each position. What a slot was
+    given is `written` once and never moved. `coverage` (batch, beam, source) is None unless the
+    penalty needs it.
+    """
+
+    index: Any
+    tokens: Any
+    log_probs: Any
+    paths: Any
+    coverage: Any
+    written: Written
+    pool: Pool
+    state: Any
+
+
 def best_of(pool, new):
     """The best hypotheses of two pools, as many as the first one holds."""
     paths, scores, lengths = (ops.concatenate(pair, axis=2) for pair in zip(pool, new, strict=True))

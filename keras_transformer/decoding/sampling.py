@@ -7,6 +7,7 @@ from keras_transformer import arguments
 from keras_transformer.decoding.greedy_search import append_tokens
 from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
 from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.step_function import change_state
 
 # Below it nothing changes any more, and float32 takes still smaller ones for 0.
 SMALLEST_TEMPERATURE = 1e-30
@@ -76,6 +77,8 @@ class Sampling(Search):
         self.min_p = arguments.rate("min_p", min_p)
         self.num_samples = self.beam_size = arguments.positive_integer("num_samples", num_samples)
         self.seed = None if seed is None else arguments.non_negative_integer("seed", seed)
+        if seed is not None and seed >= 2**32:
+            raise ValueError(f"`seed` must be below 2**32. Received: seed={seed}")
         self.seed_generator = keras.random.SeedGenerator(seed) if seed is None else None
 
     def run(self, task, state):
@@ -83,9 +86,8 @@ class Sampling(Search):
         batch_size, samples = task.batch_size, self.num_samples
         if samples > 1:
             of_sentences = {name: getattr(task, name) for name in ("limits", "least", "prefix_ids")}
-            state, of_rows = keras.tree.map_structure(
-                lambda part: None if part is None else ops.repeat(part, samples, axis=0),
-                (state, of_sentences),
+            state, of_rows = change_state(
+                lambda part: ops.repeat(part, samples, axis=0), (state, of_sentences)
             )
             task = task._replace(batch_size=batch_size * samples, **of_rows)
         # One number for each token, before the loop: a loop's body has no random state.

@@ -2,12 +2,12 @@
 
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.call_arguments import (
-    largest_length,
+    LARGEST_INT32,
+    number_or_tensor,
     per_sentence,
     prefix_of,
     source_mask_of,
@@ -17,6 +17,7 @@ from keras_transformer.decoding.length_penalty import (
     LARGEST_LENGTH_PENALTY,
     check_has_length_penalty,
 )
+from keras_transformer.decoding.step_function import check_state
 
 
 class Task(NamedTuple):
@@ -55,12 +56,14 @@ class Search:
     and the new state; for alignments and the coverage penalty also the attention to the source,
     (rows, source), each row of which sums to 1. The state is any nest of tensors whose first axis
     is rows; the given one has batch rows, in the loop there are batch * beam_size, the beams of a
-    sentence adjacent. What is the same for all beams need not be in the state.
+    sentence adjacent. What is the same for all beams need not be in the state. A step that returns
+    attention is called once more, before the first token, for its width.
 
     A step with the attribute `follows_paths = True` keeps its state where it is: the search
-    neither repeats nor reorders it, and calls `step(tokens, index, state, paths)`. Row `k` of a
-    sentence is then slot `k` at `index`, and `paths` (batch, beam_size, max_length + 1) says in
-    which slot each hypothesis was at each position so far; None in a search without beams.
+    does not reorder it, and calls `step(tokens, index, state, paths)`. `BeamSearch` does not
+    repeat it either: row `k` of a sentence is then slot `k` at `index`, and `paths`
+    (batch, beam_size, max_length + 1) says in which slot each hypothesis was at each position so
+    far. In the other searches `paths` is None, and `Sampling` repeats the state for each sample.
 
     Options of every search, `length` counting the tokens after `bos_id`, `eos_id` included:
 
@@ -156,12 +159,13 @@ class Search:
         length_penalty=None,
     ):
         """Runs the search and returns a `DecodeResult`."""
+        batch_size = number_or_tensor(arguments.non_negative_integer, "batch_size", batch_size)
+        max_length = number_or_tensor(arguments.positive_integer, "max_length", max_length)
         if length_penalty is not None:
             check_has_length_penalty(self, length_penalty)
             length_penalty = per_sentence(
                 "length_penalty", length_penalty, batch_size, "float32", 0, LARGEST_LENGTH_PENALTY
             )
-        max_length = largest_length(max_length)
         special = special_ids(bos_id, eos_id, pad_id)
         largest_ids = {**special, **self._largest_ids()}
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
@@ -177,6 +181,7 @@ class Search:
             prefix_ids=prefix_ids, source_mask=source_mask, length_penalty=length_penalty,
             largest_ids=largest_ids,
         )  # fmt: skip
+        check_state(task, state)
         return self.run(task, state)
 
     def run(self, task, state):
@@ -201,7 +206,7 @@ class Search:
             limits = ops.minimum(limits, ops.maximum(longest, 1))
         if not self.min_length and not self.min_length_ratio:
             return limits, None
-        least = ops.full((batch_size,), self.min_length, "int32")
+        least = ops.full((batch_size,), min(self.min_length, LARGEST_INT32), "int32")
         if self.min_length_ratio:
             least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
         return limits, ops.minimum(least, limits)
@@ -242,41 +247,6 @@ def checked_ids(name, ids):
 
 def times_rounded_up(lengths, ratio):
     """`ceil(ratio * lengths)`, int32; a product within rounding of a whole number is that."""
-    product = ops.cast(lengths, "float32") * ratio
-    return ops.cast(ops.ceil(product - 1e-4), "int32")
-
-
-def run_step(search, task, tokens, index, state, paths=None):
-    """The step's logits, new state, and attention (rows, source) or None."""
-    follows = getattr(task.step, "follows_paths", False)
-    answer = task.step(tokens, index, state, *([paths] if follows else []))
-    if not search.needs_attention:
-        return answer[0], answer[1], None
-    if len(answer) != 3:
-        raise ValueError(
-            "the step function must return (logits, state, attention) for alignments and the "
-            f"coverage penalty. Received: {len(answer)} values"
-        )
-    return answer[0], answer[1], ops.cast(answer[2], "float32")
-
-
-def attention_width(search, task, tokens, state):
-    """How many positions the step attends to, from a step that is thrown away."""
-    paths = ops.zeros((task.batch_size, search.beam_size, task.max_length + 1), "int32")
-    paths = paths if search.follows_paths else None
-    _, _, attention = run_step(
-        search, task, tokens, ops.convert_to_tensor(0, "int32"), state, paths
-    )
-    return ops.shape(attention)[1]
-
-
-def flat(variables):
-    """A nest as the tuple of tensors that a loop carries; None is left out."""
-    return tuple(part for part in keras.tree.flatten(variables) if part is not None)
-
-
-def nest(structure, tensors):
-    """The nest that `flat` took apart."""
-    tensors = iter(tensors)
-    parts = [None if part is None else next(tensors) for part in keras.tree.flatten(structure)]
-    return keras.tree.pack_sequence_as(structure, parts)
+    product = ops.cast(lengths, "float32") * min(ratio, 1e9)
+    # No longer than the largest float32 below the largest int32.
+    return ops.cast(ops.minimum(ops.ceil(product - 1e-4), 2.0**31 - 128), "int32")

@@ -53,7 +53,8 @@ class RecurrentSeq2Seq(SequenceToSequence):
         num_layers: layers of the encoder, and of the decoder.
         d_model: width of embeddings and states, even: half of it for each direction.
         cell: "lstm" or "gru".
-        attention: a similarity of `SimilarityAttention`, or None for no attention.
+        attention: a similarity of `SimilarityAttention`, or None for no attention; alignments are
+            then equal over the source.
         dropout: rate of the dropout on embeddings, between layers and before the logits.
         scheduled_sampling: share of the target's tokens that the decoder is given as it would
             have written them, in training; 0 is teacher forcing. Or a schedule of that share over

@@ -29,6 +29,16 @@ class Problem(NamedTuple):
     prefix_ids: Any
 
 
+def peaked_problem(seed, sentences, max_length):
+    """Sentences whose first token says almost all that follows: long ones overtake short ones."""
+    random = np.random.default_rng(seed)
+    table = random_table(seed, sentences, max_length, scale=8.0)
+    table[:, number_of(())] = random.normal(size=(sentences, table.shape[-1]))
+    nothing = np.zeros((sentences, 0), "int32")
+    limits = np.full(sentences, max_length, "int32")
+    return Problem(table, table, limits, limits, nothing)
+
+
 def random_problem(seed, sentences=SENTENCES, eos_bonus=0.0, prefixes=True, limits=True):
     """Gives each sentence a table, and half of the sentences a prefix or a limit of their own."""
     random = np.random.default_rng(seed)
@@ -130,15 +140,17 @@ def assert_is(result, place, options, hypothesis):
         np.testing.assert_allclose(read, hypothesis.attention, atol=1e-5)
 
 
-def assert_is_by_hand(result, problem, options):
-    """Asserts that sentences have what the search by hand finds, and that any could be told.
+def assert_is_by_hand(result, problem, options, length_penalties=None):
+    """Asserts that sentences have what the search by hand finds, and that most could be told.
 
-    A sentence cannot where a choice was too close.
+    A sentence cannot where a choice was too close; a single one need not.
     """
     told = 0
     for number in range(len(problem.table)):
+        if length_penalties is not None:
+            options = options._replace(length_penalty=length_penalties[number])
         expected, difference = beam_search(sentence_of(problem, number), options)
         if difference > CLOSE:
             assert_ranks(result, number, options, expected)
             told += 1
-    assert told > 0
+    assert told >= len(problem.table) * 4 // 5

@@ -61,23 +61,6 @@ def test_asking_for_alignments_changes_nothing_else(search_class, options):
         np.testing.assert_allclose(part, other, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        GreedySearch(return_alignments=True),
-        BeamSearch(2, return_alignments=True),
-        BeamSearch(2, coverage_penalty=0.1),
-        Sampling(seed=0, return_alignments=True),
-    ],
-    ids=["greedy", "beam", "coverage", "sampling"],
-)
-def test_a_step_without_attention_is_refused(search):
-    problem = random_problem(0)
-    message = r"must return \(logits, state, attention\).*Received: 2 values"
-    with pytest.raises(ValueError, match=message):
-        run(search, problem, steps=steps_of(problem.table))
-
-
 def test_attention_that_nobody_asked_for_is_let_go():
     problem = random_problem(1)
     result = arrays(run(BeamSearch(3), problem, steps=steps_of(problem.table, problem.attention)))

@@ -118,38 +118,6 @@ def test_hypotheses_are_sorted_distinct_and_score_what_the_model_gives(
         assert (padding == PAD).all()
 
 
-def beam_search_by_hand(following, beam_size, length_penalty, max_length):
-    """The description in the class's docstring, without any early stop."""
-    live, finished = [(0.0, ())], []
-    for _ in range(max_length):
-        extended = [
-            (total + following(ids)[token], (*ids, token))
-            for total, ids in live
-            for token in (EOS, A, B)
-        ]
-        extended = sorted(extended, reverse=True)[: 2 * beam_size]
-        finished += [pair for pair in extended[:beam_size] if pair[1][-1] == EOS]
-        live = [pair for pair in extended if pair[1][-1] != EOS][:beam_size]
-    scored = [
-        (total / length_normaliser(len(ids), length_penalty), ids) for total, ids in finished + live
-    ]
-    return sorted(scored, reverse=True)[:beam_size]
-
-
-@pytest.mark.parametrize("length_penalty", PENALTIES)
-@a_few
-@given(seed=seeds, eos_bonus=bonuses)
-def test_stopping_early_changes_nothing(length_penalty, seed, eos_bonus):
-    table = random_table(seed, SENTENCES, MAX_LENGTH, eos_bonus=eos_bonus)
-    result = fast(BeamSearch, beam_size=3, length_penalty=length_penalty)(table)
-    for sentence in range(SENTENCES):
-        expected = beam_search_by_hand(log_probs_of(table, sentence), 3, length_penalty, MAX_LENGTH)
-        found = hypotheses(result, sentence)
-        assert [ids for _, ids in found] == [ids for _, ids in expected]
-        scores = [score for score, _ in expected]
-        np.testing.assert_allclose([score for score, _ in found], scores, atol=1e-4)
-
-
 def test_a_finished_hypothesis_is_frozen():
     # Ending at once has log(1/2) = -0.693. A search that goes on adding log-probabilities after
     # the end compares that with -0.693 + log(0.594) = -1.214, and returns A instead:

@@ -63,16 +63,6 @@ def test_groups_without_a_penalty_all_find_the_same(seed, eos_bonus):
     np.testing.assert_allclose(groups.scores[:, :2], narrow.scores, atol=1e-6)
 
 
-@a_few
-@given(seed=seeds)
-def test_one_group_is_the_plain_search_whatever_the_penalty(seed):
-    problem = random_problem(seed)
-    plain = fast(BeamSearch, beam_size=3)(problem)
-    one = fast(BeamSearch, beam_size=3, num_groups=1, diversity_penalty=7.0)(problem)
-    assert (one.ids == plain.ids).all()
-    np.testing.assert_allclose(one.scores, plain.scores, atol=1e-6)
-
-
 def test_the_penalty_is_in_the_choice_and_not_in_the_score():
     # The first group takes A (0.6). The second would too; for A now counts
     # log(0.6) - 1 = -1.51 and so B, log(0.3) = -1.20, comes first.

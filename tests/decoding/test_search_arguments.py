@@ -122,7 +122,14 @@ def test_a_bad_argument_is_refused_with_the_rule_and_the_value(search_class, nam
             {"beam_size": 4, "num_groups": 3},
             "`num_groups` must divide `beam_size`. Received: num_groups=3, beam_size=4",
         ),
+        (
+            BeamSearch,
+            {"beam_size": 4, "diversity_penalty": 0.5},
+            "`diversity_penalty` must be 0 for a single group. "
+            "Received: diversity_penalty=0.5, num_groups=1",
+        ),
         (Sampling, {"top_p": 1.5}, "`top_p` must be in (0, 1]. Received: top_p=1.5"),
+        (Sampling, {"seed": 2**70}, f"`seed` must be below 2**32. Received: seed={2**70}"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(search_class, given, message):
@@ -169,6 +176,17 @@ def test_a_prefix_that_is_not_of_integers_is_refused():
         ("source_lengths", [1.5, 2.0], "integers"),
         ("max_length", 0, "a positive integer"),
         ("max_length", 2.5, "a positive integer"),
+        ("max_length", None, "a positive integer"),
+        ("batch_size", -1, "an integer of at least 0"),
+        ("batch_size", "2", "an integer of at least 0"),
+        ("batch_size", None, "an integer of at least 0"),
+        ("length_limits", ["a", "b"], "an array of numbers"),
+        ("length_limits", [None, 3], "an array of numbers"),
+        ("length_limits", [[1, 2], [3]], "an array of numbers"),
+        ("length_limits", [2**70, 1], "an array of numbers"),
+        ("length_penalty", "a", "an array of numbers"),
+        ("prefix_ids", [[3, 4], [3]], "an array of numbers"),
+        ("prefix_ids", [["a"], ["b"]], "an array of numbers"),
         ("bos_id", -1, "an integer of at least 0"),
         ("eos_id", -1, "an integer of at least 0"),
         ("pad_id", 0.5, "an integer of at least 0"),
@@ -182,6 +200,29 @@ def test_a_bad_value_of_a_sentence_is_refused(name, value, rule):
     sizes = dict(batch_size=2, max_length=3, bos_id=1, eos_id=2)
     with pytest.raises(ValueError, match=f"`{name}` must .*{rule}. Received: {name}="):
         BeamSearch(2)(step, (), **{**sizes, name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"length_limits": np.full(2, np.iinfo("int64").max)}, {}),
+        ({"length_limits": [2**40, 2**33]}, {}),
+        ({"source_lengths": [3, 2]}, {"max_length_ratio": 1e9}),
+        ({"source_lengths": [2**40, 3]}, {"max_length_ratio": 2.0}),
+        ({}, {"min_length": 2**31}),
+        ({"source_lengths": [3, 2]}, {"min_length_ratio": 1e30}),
+    ],
+)
+@classes
+def test_a_bound_beyond_all_lengths_is_as_the_longest(search_class, given, options):
+    least = any(name.startswith("min") for name in options)
+
+    def step(tokens, index, state):  # would end at once, where it must not, or else never
+        return 50.0 * ops.one_hot(ops.full_like(tokens, 4 if least else 3), 5), state
+
+    sizes = dict(batch_size=2, max_length=5, bos_id=1, eos_id=4)
+    result = arrays(search_class(**options)(step, (), **sizes, **given))
+    assert result.lengths[:, 0].tolist() == [5, 5]
 
 
 @pytest.mark.parametrize(
