@@ -1,5 +1,6 @@
 """What the model computes for an export, ids in, numbers out, in a few compiled shapes."""
 
+import copy
 import math
 
 import tensorflow as tf
@@ -196,8 +197,11 @@ def least_rows_to_halve(model, search, jit_compile, quantized):
 
 
 def changed(search, **options):
-    """A search like `search`, with other options."""
-    return type(search).from_config({**search.get_config(), **options})
+    """A copy of `search` with other options, whatever a subclass has beside them."""
+    search = copy.copy(search)
+    for name, value in options.items():
+        setattr(search, name, value)
+    return search
 
 
 def barrier(tensor):

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.length_penalty import (
     LARGEST_LENGTH_PENALTY,
     check_has_length_penalty,
@@ -101,12 +101,18 @@ class Translator:
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
         arguments.one_of("quantize", quantize, (None, "int8"))
+        search = BeamSearch() if search is None else search
+        if not isinstance(search, Search):
+            raise ValueError(
+                "`search` must be a `Search`, as `BeamSearch(4)` is. "
+                f"Received: search={search!r:.80}"
+            )
         model.build(None)
         if quantize:
             model = quantized_copy(model, quantize)
         self.compiled = CompiledModel(
             model,
-            BeamSearch() if search is None else search,
+            search,
             max_length,
             max_source_length,
             max_batch_tokens,
@@ -162,7 +168,9 @@ class Translator:
                 text that is divided, of each part.
             num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
                 gives when None.
-            prefixes: list of str, what each translation must begin with.
+            prefixes: list of str, what each translation must begin with; an empty text gives an
+                empty translation whatever its prefix. With one longer than the output may be,
+                or than the longest source, a text has no translation, and the call warns.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -193,7 +201,7 @@ class Translator:
         answer = self.graph.translate(
             string_tensor(texts),
             tf.fill([count], -1.0 if length_penalty is None else float(length_penalty)),
-            tf.fill([count], max_length or 0),
+            tf.fill([count], min(max_length or 0, self.compiled.longest_output)),
             tf.fill([count], num_hypotheses or 0),
             string_tensor(prefixes),
         )

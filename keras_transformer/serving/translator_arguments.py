@@ -32,11 +32,11 @@ def check_tokenizer(side, tokenizer, model):
 
 
 def warn_of_truncation(num_truncated):
-    """Warns when texts were longer than the model reads."""
+    """Warns when texts or prefixes were longer than the model reads or writes."""
     if num_truncated:
         warnings.warn(
-            f"{num_truncated} text(s) were too long and have no translation: see "
-            "`max_source_length` and `max_segments`.",
+            f"{num_truncated} text(s) were too long, or their prefixes, and have no translation: "
+            "see `max_source_length`, `max_segments` and `max_length`.",
             stacklevel=4,
         )
 
