@@ -41,7 +41,6 @@ def main():
 
     model = Transformer(VOCAB, **SIZES[args.size])
     model.build()
-    found = None
     print(f"\n{args.size}, {args.quantize or 'float32'}, milliseconds a step")
     columns = ("search", "step", "products", "to multiply", "to read", "products' part")
     print(f"{'':<22}" + "".join(f"{column:>16}" for column in columns), flush=True)
@@ -67,9 +66,8 @@ def main():
                 limits[0] = "-"  # no product of floats
             name = f"batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}"
             cells = [f"{taken[MANY] / MANY:.2f}", f"{step:.2f}", f"{alone:.2f}", *limits]
-            found = f"{alone / step:.0%}"
-            print(f"{name:<22}" + "".join(f"{cell:>16}" for cell in [*cells, found]), flush=True)
-    print(f"\nthe products of the last row are {found} of its step")
+            cells.append(f"{alone / step:.0%}")
+            print(f"{name:<22}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
 def searched(model, beam, length, args):
