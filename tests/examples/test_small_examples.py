@@ -30,8 +30,8 @@ def figures(script, *arguments):
 
 @pytest.mark.slow
 def test_the_classifier_tells_the_languages_apart():
-    accuracy, majority = figures("classify_text.py")
-    assert accuracy >= 97
+    accuracy, majority = figures("classify_text.py", "--epochs", 3)
+    assert accuracy >= 94  # 96 after three epochs, 99 after eight
     assert majority < 20
 
 
@@ -43,7 +43,8 @@ def test_the_language_model_beats_n_grams():
 
 @pytest.mark.slow
 def test_the_forecasts_come_near_the_noise_and_are_drawn(tmp_path):
-    error, last_week, last_value, noise = figures("forecast_series.py", "--output", tmp_path)
+    arguments = ("--epochs", 2, "--output", tmp_path)  # of 8: half of the time
+    error, last_week, last_value, noise = figures("forecast_series.py", *arguments)
     assert noise < error < 0.6 * min(last_week, last_value)
     assert error < 1.3 * noise
     assert (tmp_path / "forecast.png").read_bytes().startswith(b"\x89PNG")
