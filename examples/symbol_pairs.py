@@ -20,10 +20,11 @@ def inflection(line):
     """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol.
 
     Tags have `;` between them, or `+` where several are values of one feature, as a verb's subject
-    and object: a combination that no training pair has is made of tags that many have.
+    and object. Person and number within a tag, as in PSS1S or ARGNO3P, are symbols of their own:
+    a combination that no training pair has is made of symbols that many have.
     """
     lemma, form, tags = columns(line, 3)
-    symbols = [tag_symbol(tag) for tag in re.split("[;+]", tags)]
+    symbols = [symbol for tag in re.split("[;+]", tags) for symbol in tag_symbols(tag)]
     return " ".join([characters(lemma), *symbols]), characters(form)
 
 
@@ -76,6 +77,7 @@ def columns(line, number):
     return found
 
 
-def tag_symbol(tag):
-    """A tag as a symbol that no character can be."""
-    return f"<{tag}>"
+def tag_symbols(tag):
+    """The parts of a tag as symbols that no character can be."""
+    parts = re.fullmatch("([A-Z]+)([123])([SDP])", tag)
+    return [f"<{part}>" for part in (parts.groups() if parts else [tag])]

@@ -4,6 +4,8 @@ import argparse
 import math
 from pathlib import Path
 
+from positions import POSITIONS
+
 # "peak" is the learning rate at the end of the warm-up; None is the paper's own. At the rate of
 # "tiny" a post-norm encoder collapsed to one vector for all positions; a pre-norm one trains.
 # fmt: off
@@ -106,6 +108,9 @@ def fill_recipe(parser, args):
         parser.error("--pre-norm and --post-norm need --model transformer")
     if args.r_drop and args.model == "recurrent":
         parser.error("--r-drop needs --model transformer")
+    if args.position and args.model == "recurrent":
+        parser.error("--position needs --model transformer")
+    args.position = args.position or "sinusoidal"
     if not 0 <= args.r_drop < math.inf:
         parser.error("--r-drop must be at least 0")
     for name in ("dropout", "subword_dropout"):
@@ -115,6 +120,8 @@ def fill_recipe(parser, args):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             parser.error(f"--{name} must be above 0")
     args.own_recipe = {name: getattr(args, name) for name in REGULARISERS if getattr(args, name)}
+    if args.position != "sinusoidal":
+        args.own_recipe["position"] = args.position
     for name in RECIPE:
         default = SIZES[args.size][name]
         if getattr(args, name) is None:
@@ -175,6 +182,11 @@ def make_parser(description):
         ("--post-norm", False, "normalise after each, as the paper"),
     ):
         model.add_argument(name, dest="pre_norm", action="store_const", const=is_pre, help=help)
+    model.add_argument(
+        "--position",
+        choices=POSITIONS,
+        help="how positions are told apart (default: sinusoidal, as the paper)",
+    )
     model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
     model.add_argument(
         "--accumulate", type=int, default=1, metavar="N", help="batches of an update (default: 1)"

@@ -42,6 +42,7 @@ from keras_transformer.callbacks import (
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
+from positions import POSITIONS
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 
@@ -57,7 +58,7 @@ SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
 SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
-SETTINGS += ("average",)
+SETTINGS += ("average", "position")
 
 
 def main():
@@ -158,6 +159,7 @@ def train_model(
         feed_forward_dropout=args.inner_dropout,
         norm_first=args.norm_first,
         r_drop=args.r_drop,
+        position=POSITIONS[args.position](),
         **size,
     )
     model.build()
@@ -237,6 +239,9 @@ def parse_arguments():
     parser.add_argument("--validation", metavar="FILE", help="held out when not given")
     parser.add_argument("--output", metavar="DIR", required=True)
     parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument(
+        "--position", choices=POSITIONS, default="sinusoidal", help="how positions are told apart"
+    )
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument(
         "--inner-dropout", type=float, default=0.1, help="of attention and inner layers"

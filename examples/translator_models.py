@@ -1,6 +1,7 @@
 """The models that train_translator.py trains: the Transformer, and the recurrent one before it."""
 
 from keras_transformer import RecurrentSeq2Seq, Transformer
+from positions import POSITIONS
 from train_options import RECURRENT_SIZES, SIZES
 
 
@@ -23,6 +24,7 @@ def transformer(args, **vocabularies):
         dropout=args.dropout,
         norm_first=args.pre_norm,
         r_drop=args.r_drop,
+        position=POSITIONS[args.position](),
     )
 
 

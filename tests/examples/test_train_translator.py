@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from keras_transformer import RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
@@ -30,8 +31,14 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def trained(corpus, tmp_path_factory):
-    """A run of two epochs that was stopped by Ctrl-C in its second and then run again."""
+    """A run of two epochs that was stopped by Ctrl-C in its second and then run again.
+
+    Before it, in the same directory, a vocabulary that is refused.
+    """
     output = tmp_path_factory.mktemp("runs") / "run"
+    refused = run(TRAIN, *job(corpus, output, "--vocab-size", 5))
+    assert refused.returncode == 1
+    assert "error: `vocab_size` must be" in refused.stderr
     arguments = [str(item) for item in job(corpus, output, "--epochs", 2)]
     process = subprocess.Popen(
         [sys.executable, str(TRAIN), *arguments],
@@ -111,18 +118,6 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     assert too_many.stderr.splitlines()[-1] == expected
 
 
-@pytest.mark.slow
-def test_a_finished_run_goes_on_to_more_epochs_and_another_corpus_is_refused(trained, corpus):
-    output = trained[0]
-    more = run(TRAIN, *job(corpus, output, "--epochs", 3))
-    assert more.returncode == 0, more.stderr
-    assert "Going on from epoch 2" in more.stdout
-    other = run(TRAIN, *job(corpus, output, "--epochs", 3, "--seed", 8))
-    assert other.returncode == 1
-    assert "holds another run: seed was 1 and is 8" in other.stderr
-    assert json.loads((output / "settings.json").read_text())["seed"] == 1
-
-
 def names_in_tensorboard(directory):
     """The names of all values in the event files of a directory."""
     import tensorflow as tf
@@ -135,15 +130,23 @@ def names_in_tensorboard(directory):
 
 @pytest.mark.slow
 def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path):
-    """All options of a recipe at once, in two parts."""
+    """All options of a recipe at once, two vocabularies among them, in two parts."""
     output = tmp_path / "run"
     recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
     recipe += ["--batches-per-epoch", 4, "--tensorboard", "--r-drop", 1, "--subword-dropout", 0.1]
+    recipe += ["--separate-vocabularies", "--no-xla-export", "--bleu-tokenize", "char"]
     first = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 1))
     assert first.returncode == 0, first.stdout + first.stderr
     again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "case:lc" in again.stdout
+    assert "Going on from epoch 1" in again.stdout
+    last = again.stdout.splitlines()[-1]
+    assert "case:lc" in last
+    assert "tok:char" in last
+    names = {file.name for file in output.iterdir()}
+    assert {"source.tokenizer", "target.tokenizer"} <= names
+    from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en")
+    assert from_file.stdout == (output / "translations.txt").read_text()
     assert "(best so far)" in again.stdout
     assert {file.name for file in (output / "epochs").iterdir()} == {
         "weights-0002.npz",
@@ -162,7 +165,9 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     upper = run(TRANSLATE, output / "export" / "1", text="MY CAT\nmy cat\n").stdout.splitlines()
     assert upper[0] == upper[1] == upper[0].lower()
     other = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3, "--accumulate", 1))
+    assert other.returncode == 1
     assert "holds another run: accumulate was 2 and is 1" in other.stderr
+    assert json.loads((output / "settings.json").read_text())["accumulate"] == 2
 
 
 @pytest.mark.parametrize(
@@ -239,19 +244,6 @@ def test_the_name_of_a_run_tells_its_languages(source, target, name):
     assert run_name(source, target, "tiny") == name
 
 
-@pytest.mark.slow
-def test_two_vocabularies_train_and_export(corpus, tmp_path):
-    output = tmp_path / "run"
-    two = ["--separate-vocabularies", "--no-xla-export", "--bleu-tokenize", "char", "--epochs", 1]
-    done = run(TRAIN, *job(corpus, output, *two))
-    assert done.returncode == 0, done.stderr
-    assert "tok:char" in done.stdout.splitlines()[-1]
-    names = {file.name for file in output.iterdir()}
-    assert {"source.tokenizer", "target.tokenizer"} <= names
-    from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en")
-    assert from_file.stdout == (output / "translations.txt").read_text()
-
-
 def arguments_of(*given):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["train_translator.py", *map(str, given)])
@@ -260,16 +252,19 @@ def arguments_of(*given):
 
 def test_parts_of_the_recipe_may_be_given():
     given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
-    given += ["--r-drop", 5, "--subword-dropout", 0.1]
+    given += ["--r-drop", 5, "--subword-dropout", 0.1, "--position", "rotary"]
     args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
     expected = {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
-    assert args.own_recipe == {**expected, "r_drop": 5.0, "subword_dropout": 0.1}
+    expected |= {"r_drop": 5.0, "subword_dropout": 0.1, "position": "rotary"}
+    assert args.own_recipe == expected
     model = build_model(args, tokenizer, tokenizer)
     assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
+    assert isinstance(model.encoder.position, RotaryPositionalEncoding)
     rates = [float(model.optimizer._learning_rate(step)) for step in (1999, 2000, 2001)]
     assert max(rates) == pytest.approx(0.005, rel=1e-3)
     assert rates[1] > rates[2]
     assert arguments_of("--size", "tiny").own_recipe == {}
+    assert arguments_of("--position", "sinusoidal").own_recipe == {}
     assert arguments_of("--size", "tiny", "--dropout", 0.3, "--pre-norm").own_recipe == {}
 
 
@@ -282,6 +277,7 @@ def test_parts_of_the_recipe_may_be_given():
         (["--subword-dropout", "1"], "--subword-dropout must be at least 0 and below 1"),
         (["--r-drop", "-1"], "--r-drop must be at least 0"),
         (["--model", "recurrent", "--r-drop", "1"], "--r-drop needs --model transformer"),
+        (["--model", "recurrent", "--position", "rotary"], "--position needs --model transformer"),
         (["--model", "recurrent", "--pre-norm"], "need --model transformer"),
     ],
 )
@@ -302,16 +298,6 @@ def test_every_size_has_the_model_it_names(size):
     peak = SIZES[size]["peak"] or (SIZES[size]["d_model"] * warmup) ** -0.5
     assert float(schedule(warmup)) == pytest.approx(peak, rel=1e-2)
     assert float(schedule(2 * warmup)) < peak
-
-
-@pytest.mark.slow
-def test_a_refused_vocabulary_can_be_given_anew_in_the_same_directory(corpus, tmp_path):
-    output = tmp_path / "run"
-    refused = run(TRAIN, *job(corpus, output), "--vocab-size", 5)
-    assert refused.returncode == 1
-    assert "error: `vocab_size` must be" in refused.stderr
-    again = run(TRAIN, *job(corpus, output), "--vocab-size", 60, "--epochs", 1)
-    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.slow

@@ -30,6 +30,9 @@ def run(*arguments):
     [
         ("inflection", "go on\twent\tV;PST", ("g o ▁ o n <V> <PST>", "w e n t")),
         ("inflection", "ház\tházban\tN;IN+ESS", ("h á z <N> <IN> <ESS>", "h á z b a n")),
+        ("inflection", "ab\tabom\tN;SG;PSS1S", ("a b <N> <SG> <PSS> <1> <S>", "a b o m")),
+        ("inflection", "a\tb\tARGAC3P+ARGNO1S", ("a <ARGAC> <3> <P> <ARGNO> <1> <S>", "b")),
+        ("inflection", "a\tb\tLGSPEC02;IN+ABL", ("a <LGSPEC02> <IN> <ABL>", "b")),
         ("g2p", "ab\tɒ  pː", ("a b", "ɒ pː")),
         ("scan", "IN: run twice OUT: I_RUN I_RUN", ("run twice", "I_RUN I_RUN")),
         ("scan", "IN: run  twice  OUT:  I_RUN I_RUN ", ("run twice", "I_RUN I_RUN")),
@@ -131,7 +134,7 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
     for name, lengths in (("train", [3, 4]), ("validation", [5]), ("test", [6])):
         write(name, lengths)
     job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0, "--post-norm", "--seed", 1]
-    job += ["--r-drop", 1, "--average", 2, "--peak", 0.001]
+    job += ["--r-drop", 1, "--average", 2, "--peak", 0.001, "--position", "relative"]
     for part in ("train", "validation", "test"):
         job += [f"--{part}", tmp_path / part]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 1024]

@@ -66,13 +66,15 @@ def hostile(generator):
     return generator.choice(["", " "]).join(generator.choices(words, k=size)).encode()
 
 
-@pytest.fixture(params=TOKENIZERS)
+@pytest.fixture(scope="module", params=TOKENIZERS)
 def tokenizer(request):
     return TOKENIZERS[request.param]()
 
 
-def exported(tokenizer, path):
-    """The small model of this tokenizer, untrained, loaded from its export."""
+@pytest.fixture(scope="module")
+def signatures(tokenizer, tmp_path_factory):
+    """Those of the small model of this tokenizer, untrained, loaded from its export."""
+    path = tmp_path_factory.mktemp("export") / "1"
     keras.utils.set_random_seed(4)
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
     own = Translator(
@@ -82,8 +84,7 @@ def exported(tokenizer, path):
     return load(path).signatures
 
 
-def test_ten_thousand_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, tmp_path):
-    signatures = exported(tokenizer, tmp_path / "1")
+def test_ten_thousand_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, signatures):
     generator = random.Random(11)
     known = b"A man rides a horse."
     expected = answer(signatures, [known])[0]
@@ -121,8 +122,7 @@ def test_ten_thousand_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, 
     assert 0 < refused < COUNT / 2
 
 
-def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, tmp_path):
-    signatures = exported(tokenizer, tmp_path / "1")
+def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, signatures):
     known = b"A man rides a horse."
     expected = answer(signatures, [known])[0]
     for letter in (b"a", b" ", b"\xff", "é".encode()):
@@ -142,8 +142,7 @@ def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, tmp_path):
         ]
 
 
-def test_every_signature_survives_hostile_texts_and_options(tokenizer, tmp_path):
-    signatures = exported(tokenizer, tmp_path / "1")
+def test_every_signature_survives_hostile_texts_and_options(signatures):
     generator = random.Random(13)
     texts = [hostile(generator) for _ in range(300)]
     others = [hostile(generator) for _ in range(300)]
