@@ -23,10 +23,11 @@ class TrainingLog(keras.callbacks.Callback):
     this callback. The norm is found from Adam's first moments before and after an update,
     `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
     optimizers without such moments, and with `steps_per_execution` above 1, it is left out. With
-    accumulation it is that of the update.
+    accumulation it is that of the update. An epoch's logs have the norm of its last line, or of its
+    first update when no line falls into it.
 
     Args:
-        every: batches from one line to the next.
+        every: batches from one line to the next, counted on from epoch to epoch.
         verbose: whether to print lines; the epoch's logs have the figures anyway.
 
     Raises:
@@ -46,6 +47,8 @@ class TrainingLog(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         """Builds the optimizer, whose moments are read before the first update."""
+        self._counted = 0  # batches of all epochs
+        self._carried_tokens = self._carried_seconds = 0.0  # since the last line, of ended epochs
         if self.model.built and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
 
@@ -57,11 +60,12 @@ class TrainingLog(keras.callbacks.Callback):
         self._start = max(0, self.every - batches)
         self._epoch_began = self._window_began = time.perf_counter()
         self._window_tokens = 0.0
+        self._trained = None
 
     def on_train_batch_begin(self, batch, logs=None):
         """Notes the moments before the batch that will be told of."""
         if self._moments is None and (
-            self._batches % self.every == self._start or not self._batches
+            self._counted % self.every == self._start or not self._batches
         ):
             self._moments = self._first_moments()
 
@@ -71,35 +75,41 @@ class TrainingLog(keras.callbacks.Callback):
             norm = self._gradient_norm(self._moments)
             if norm:  # else the batch was accumulated, and made no update yet
                 self._norm, self._moments = norm, None
-        before, self._batches = self._batches, batch + 1  # Keras calls once an execution
-        if before // self.every == self._batches // self.every or not self.verbose:
+        before = self._counted
+        self._counted += batch + 1 - self._batches  # Keras calls once an execution
+        self._batches = batch + 1
+        if before // self.every == self._counted // self.every:
             return
         now, logs = time.perf_counter(), logs or {}
+        seconds = self._carried_seconds + now - self._window_began
+        tokens = self._carried_tokens + float(logs.get("tokens", 0)) - self._window_tokens
+        self._carried_seconds = self._carried_tokens = 0.0
+        self._window_began, self._window_tokens = now, float(logs.get("tokens", 0))
+        if not self.verbose:
+            return
         figures = {"loss": float(logs["loss"])} if "loss" in logs else {}
         if "tokens" in logs:
-            tokens = float(logs["tokens"])
-            rate = (tokens - self._window_tokens) / (now - self._window_began)
-            self._window_tokens = tokens
-            figures["tokens_per_second"] = rate
+            figures["tokens_per_second"] = tokens / seconds
         figures |= self._step_figures()
         if "padding_ratio" in logs:
             figures["padding_ratio"] = float(logs["padding_ratio"])
-        self._window_began = now
         listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         print(f"  epoch {self._epoch + 1}, batch {self._batches:,}: {listed}", flush=True)
 
     def on_test_begin(self, logs=None):
         """Validation does not count as time of training."""
-        self._trained = time.perf_counter() - self._epoch_began
+        self._trained = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         """Adds the figures of the epoch to its logs."""
+        ended = self._trained or time.perf_counter()
+        self._carried_seconds += ended - self._window_began
         if logs is None:
             return
-        seconds = getattr(self, "_trained", None) or time.perf_counter() - self._epoch_began
-        self._trained = None
         if "tokens" in logs:
-            logs["tokens_per_second"] = float(logs["tokens"]) / seconds
+            tokens = float(logs["tokens"])
+            self._carried_tokens += tokens - self._window_tokens
+            logs["tokens_per_second"] = tokens / (ended - self._epoch_began)
         logs.update(self._step_figures())
 
     def _step_figures(self):

@@ -102,6 +102,8 @@ class TranslationQuality(keras.callbacks.Callback):
         """Forgets the best of an earlier training when a new one begins."""
         if epoch == 0:
             self.best, self._unmeasured = None, True
+            if self.filepath is not None:
+                sidecar(self.filepath).unlink(missing_ok=True)
 
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""

@@ -54,6 +54,40 @@ def test_each_epoch_has_rate_norm_and_tokens(capsys):
         assert all(f"{name} " in line for line in lines)
 
 
+def test_lines_are_counted_on_from_epoch_to_epoch(capsys):
+    """Epochs shorter than from one line to the next have lines too."""
+    model = compiled(adam())
+    fit = dict(batch_size=2, epochs=3, verbose=0, callbacks=[TrainingLog(every=6)])
+    history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.match(r"  epoch (\d), batch (\d): loss ", line).groups() for line in lines] == [
+        ("2", "2"), ("3", "4"),
+    ]  # fmt: skip
+    assert min(history["gradient_norm"]) > 0
+    assert len(set(history["gradient_norm"])) == 3
+    assert f"gradient_norm {history['gradient_norm'][2]:.4g}" in lines[1]
+
+
+def test_a_line_has_the_speed_of_all_batches_since_the_last(capsys, monkeypatch):
+    log = TrainingLog(every=3)
+    log.set_model(compiled(keras.optimizers.SGD(0.1)))
+    clock = iter((0.0, 10.0, 100.0, 105.0, 106.0, 200.0, 203.0, 204.0))
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    log.on_train_begin()
+    for epoch in range(3):
+        log.on_epoch_begin(epoch)
+        for batch in range(2):
+            log.on_train_batch_begin(batch)
+            log.on_train_batch_end(batch, {"tokens": 10.0 * (batch + 1)})
+        log.on_test_begin()
+        log.on_epoch_end(epoch, {"tokens": 20.0})
+    lines = capsys.readouterr().out.splitlines()
+    # 20 tokens in 10 seconds and 10 in 5; then 10 in 1 and 20 in 3.
+    assert [line.split(": ")[0] for line in lines] == ["  epoch 2, batch 1", "  epoch 3, batch 2"]
+    assert "tokens_per_second 2," in lines[0]
+    assert "tokens_per_second 7.5," in lines[1]
+
+
 def test_the_norm_is_that_of_the_gradient():
     model = compiled(adam())
     loss = MaskedCrossentropy()
@@ -99,6 +133,7 @@ def test_validation_is_no_time_of_training(monkeypatch):
     log.set_model(compiled(adam()))
     clock = iter((0.0, 10.0))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    log.on_train_begin()
     log.on_epoch_begin(0)
     log.on_test_begin()
     logs = {"tokens": ops.convert_to_tensor(200.0)}

@@ -105,6 +105,26 @@ def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
     assert quality.best == {"epoch": 1, "exact_match": 100.0}
 
 
+def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_path):
+    file = tmp_path / "best.keras"
+    arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
+    earlier = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, **arguments)
+    model_of(1.0).fit(DATA, DATA, epochs=1, verbose=0, callbacks=[earlier])
+    assert earlier.best == {"epoch": 1, "exact_match": 100.0}
+    # Its first epoch ends, and nothing more.
+    new = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
+    new.set_model(model_of(2.0))
+    new.on_epoch_begin(0)
+    new.on_epoch_end(0, {})
+    again = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
+    fit = dict(initial_epoch=1, epochs=3, verbose=0)
+    model = model_of(2.0)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.fit(DATA, DATA, callbacks=[again], **fit)
+    assert again.best == {"epoch": 3, "exact_match": 0.0}
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
+
+
 def test_only_every_few_epochs_are_measured():
     calls = []
 
