@@ -2,9 +2,12 @@
 
     python -m benchmarks.ours_training --size tiny [--policy mixed_bfloat16] [--no-jit]
 
-Random ids with about a fifth of padding, dropout and label smoothing 0.1, tied vocabularies, Adam:
-the sizes and the data of the peers' scripts. With --texts the ids are made of as many words, by
-`translation_dataset`, and what a user's training measures is measured. Prints one JSON line.
+Random ids with about a fifth of padding, a vocabulary for each side, the output tied to the
+target's, label smoothing 0.1, Adam: the sizes and the data of the peers' scripts. Dropout 0.1 is
+wherever one of the peers has it: on embeddings and sub-layers, as all; on attention weights, as the
+Keras peers and PyTorch; on inner layers, as PyTorch. With --texts the ids are made of as many
+words, by `translation_dataset`, and what a user's training measures is measured. Prints one JSON
+line.
 """
 
 import argparse
@@ -55,8 +58,10 @@ def main():
     keras.utils.set_random_seed(1)
     size = dict(SIZES[args.size])
     rows, length = size.pop("rows"), size.pop("length")
-    size |= {"dropout": 0.1 if args.dropout else 0.0, "remat": args.remat}
-    model = Transformer(VOCAB_SIZE, **size)
+    dropouts = "dropout", "attention_dropout", "feed_forward_dropout"
+    size |= dict.fromkeys(dropouts, 0.1 if args.dropout else 0.0)
+    vocabularies = {f"{side}_vocab_size": VOCAB_SIZE for side in ("source", "target")}
+    model = Transformer(**vocabularies, **size, remat=args.remat)
     model.build()
     model.compile(
         optimizer=keras.optimizers.Adam(1e-4, beta_1=0.9, beta_2=0.98, epsilon=1e-9),

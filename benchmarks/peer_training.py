@@ -1,10 +1,13 @@
 """Runs a peer's training script in its folder, and finds out whether its dropout is on.
 
-    python benchmarks/peer_training.py keras_tutorial.py --size tiny --jit 1
+    python benchmarks/peer_training.py [--backend jax] [--policy mixed_bfloat16] \\
+        keras_tutorial.py --size tiny --jit 1
 
-`benchmarks.training` starts it. The script's line of JSON has `dropout` besides.
+`benchmarks.training` starts it. The two options are for a script of Keras that has none of its own.
+The script's line of JSON has `dropout` besides.
 """
 
+import argparse
 import os
 import runpy
 import sys
@@ -14,10 +17,20 @@ from benchmarks.timing import dropout_is_on
 
 def main():
     """Puts the check before the report of the peers' common part, and runs the script."""
-    script, *options = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend")
+    parser.add_argument("--policy")
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT [OPTIONS]")
+    args = parser.parse_args()
+    script, *options = args.script
     sys.path.insert(0, os.getcwd())
     import common
 
+    if args.backend or args.policy:
+        os.environ["KERAS_BACKEND"] = args.backend or "tensorflow"
+        import keras  # the backend that it is imported with stays
+
+        keras.config.set_dtype_policy(args.policy or "float32")
     checks = {}
     fit_bench, measure, report = common.keras_fit_bench, common.measure, common.report
 

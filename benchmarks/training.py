@@ -3,15 +3,19 @@
     python -m benchmarks.training [--peers DIR] [--peer-python PYTHON] [--sizes tiny base]
 
 Sizes, data and losses are those of the peers' scripts, which `--peers` names: tiny has d_model 128,
-4+4 layers and 128 pairs of 16+16 tokens, base 512, 6+6 and 32 of 32+32; 8,000 tokens, dropout and
-label smoothing 0.1, Adam. Every measurement is a process of its own, all take turns in each
-round, and the best round of each counts. Leave the machine alone meanwhile: a line says so where
-a peer found that other processes took more than a tenth of a core. Compilations are those of XLA.
-Every contestant is checked to have its dropout on: two steps of `fit` that learn nothing differ.
+4+4 layers and 128 pairs of 16+16 tokens, base 512, 6+6 and 32 of 32+32; 8,000 tokens, a vocabulary
+for each side, dropout and label smoothing 0.1, Adam. Every measurement is a process of its own, all
+take turns in each round; speeds are medians of the rounds, ratios medians of those of each round.
+Leave the machine alone meanwhile: a line says so where a peer found that other processes took more
+than a tenth of a core. Compilations are those of XLA. Ours drops wherever one of the others does:
+embeddings, sub-layers, attention weights and inner layers. Every contestant is checked to have its
+dropout on: two steps of `fit` that learn nothing differ.
 """
 
 import argparse
+import math
 import os
+import statistics
 import sys
 from pathlib import Path
 
@@ -22,19 +26,25 @@ OURS = {
     "ours": [],
     "ours, from texts": ["--texts"],
     "ours, graph": ["--no-jit"],
+    "ours, rematerialised": ["--remat"],
     "ours, bfloat16": ["--no-jit", "--policy", "mixed_bfloat16"],
 }
 COLUMNS = ("ours", "ours, bfloat16")
-TUTORIAL = "keras_tutorial.py"
+TUTORIAL = ["keras_tutorial.py", "--loss", "sparse"]
+HUB = ["kerashub.py", "--loss", "sparse"]
 PEERS = {
     "PyTorch eager": ["torch_nn.py"],
     "PyTorch eager, bfloat16": ["torch_nn.py", "--bf16"],
-    "Keras tutorial, graph": [TUTORIAL, "--jit", "0", "--loss", "sparse"],
-    "Keras tutorial, XLA": [TUTORIAL, "--jit", "1", "--loss", "sparse"],
-    "Keras tutorial, JAX": [TUTORIAL, "--jit", "1", "--loss", "sparse", "--backend", "jax"],
-    "Keras tutorial, bfloat16": [TUTORIAL, "--jit", "0", "--loss", "sparse", "--bf16"],
-    "KerasHub, graph": ["kerashub.py", "--jit", "0", "--loss", "sparse"],
-    "KerasHub, XLA": ["kerashub.py", "--jit", "1", "--loss", "sparse"],
+    "Keras tutorial, graph": [*TUTORIAL, "--jit", "0"],
+    "Keras tutorial, XLA": [*TUTORIAL, "--jit", "1"],
+    "Keras tutorial, JAX": [*TUTORIAL, "--jit", "1", "--backend", "jax"],
+    "Keras tutorial, bfloat16": [*TUTORIAL, "--jit", "0", "--bf16"],
+    "Keras tutorial, XLA, bfloat16": [*TUTORIAL, "--jit", "1", "--bf16"],
+    "Keras tutorial, JAX, bfloat16": [*TUTORIAL, "--jit", "1", "--backend", "jax", "--bf16"],
+    "KerasHub, graph": [*HUB, "--jit", "0"],
+    "KerasHub, XLA": [*HUB, "--jit", "1"],
+    "KerasHub, JAX": ["--backend", "jax", *HUB, "--jit", "1"],
+    "KerasHub, bfloat16": ["--policy", "mixed_bfloat16", *HUB, "--jit", "0"],
 }
 
 
@@ -44,36 +54,58 @@ def main():
     parser.add_argument("--peers", default="../shared/peers/training", metavar="DIR")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], choices=["tiny", "base"])
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     peers = PEERS if os.path.isdir(args.peers) else {}
     if not peers:
         print(f"no peers in {args.peers}: ours alone")
     for size in args.sizes:
-        best = {}
+        rounds = {}  # of each contestant, its line in each round, None where it failed
         for number in range(args.rounds):
             for name in [*OURS, *peers]:
                 lines = ours(name, size) if name in OURS else peer(name, size, args)
-                for line in lines[-1:]:
-                    if line["tok_s"] > best.get(name, {"tok_s": 0})["tok_s"]:
-                        best[name] = line
-                    others, compiled = line.get("other_cores", 0), line["compilations"]
-                    print(
-                        f"round {number + 1}  {size}  {name:<24} {line['tok_s']:8,} tokens/s, "
-                        f"first step {line['first_s']:6.1f} s, {compiled} compilations, "
-                        f"peak {line['rss_mb']:,} MB"
-                        + (f"; others took {others} cores" if others > 0.1 else "")
-                        + ("" if line["dropout"] else "; TRAINS WITHOUT DROPOUT"),
-                        flush=True,
-                    )
-        head = f"{'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}"
-        print(f"\n{size:<26} {head} {'first step':>11} {'compiled':>9} {'peak':>9}")
-        for name, line in best.items():
-            ratios = [best[own]["tok_s"] / line["tok_s"] if own in best else 0 for own in COLUMNS]
-            print(
-                f"{name:<26} {line['tok_s']:>9,} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x "
-                f"{line['first_s']:>9.1f} s {line['compilations']:>9} {line['rss_mb']:>6,} MB"
-            )
+                rounds.setdefault(name, []).append(lines[-1] if lines else None)
+                if lines:
+                    print(f"round {number + 1}  {size}  {told(name, lines[-1])}", flush=True)
+        print_table(size, rounds)
+
+
+def told(name, line):
+    """What one measurement found, in one line of text."""
+    others = line.get("other_cores", 0)
+    return (
+        f"{name:<30} {line['tok_s']:8,} tokens/s, first step {line['first_s']:6.1f} s, "
+        f"{line['compilations']} compilations, peak {line['rss_mb']:,} MB"
+        + (f"; others took {others} cores" if others > 0.1 else "")
+        + ("" if line["dropout"] else "; TRAINS WITHOUT DROPOUT")
+    )
+
+
+def print_table(size, rounds):
+    """Medians of the rounds of each contestant, and of the ratios of ours to it."""
+    head = f"{'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}"
+    print(f"\n{size:<30} {head} {'first step':>11} {'compiled':>9} {'peak':>9}")
+    for name, lines in rounds.items():
+        found = [line for line in lines if line]
+        if not found:
+            print(f"{name:<30} failed")
+            continue
+        speed, first, compiled, peak = (
+            statistics.median(line[key] for line in found)
+            for key in ("tok_s", "first_s", "compilations", "rss_mb")
+        )
+        ratios = [ratio(rounds[own], lines) for own in COLUMNS]
+        print(
+            f"{name:<30} {speed:>9,.0f} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x "
+            f"{first:>9.1f} s {compiled:>9.0f} {peak:>6,.0f} MB"
+        )
+
+
+def ratio(ours, others):
+    """The median over the rounds of ours' speed as a multiple of another's; NaN without any."""
+    both = [(own, other) for own, other in zip(ours, others, strict=True) if own and other]
+    ratios = [own["tok_s"] / other["tok_s"] for own, other in both]
+    return statistics.median(ratios) if ratios else math.nan
 
 
 def ours(name, size):
@@ -84,9 +116,8 @@ def ours(name, size):
 
 def peer(name, size, args):
     """The lines printed by a peer's script."""
-    script, *options = PEERS[name]
     runner = Path(__file__).resolve().parent / "peer_training.py"
-    command = [args.peer_python, str(runner), script, "--size", size, *options]
+    command = [args.peer_python, str(runner), *PEERS[name], "--size", size]
     environment = {**THREADS, **LOG_COMPILATIONS, "PYTHONPATH": str(runner.parents[1])}
     return lines_of(command, environment, cwd=args.peers)
 

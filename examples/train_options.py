@@ -110,6 +110,8 @@ def fill_recipe(parser, args):
         parser.error("--r-drop needs --model transformer")
     if args.position and args.model == "recurrent":
         parser.error("--position needs --model transformer")
+    if args.remat and args.model == "recurrent":
+        parser.error("--remat needs --model transformer")
     args.position = args.position or "sinusoidal"
     if not 0 <= args.r_drop < math.inf:
         parser.error("--r-drop must be at least 0")
@@ -186,6 +188,11 @@ def make_parser(description):
         "--position",
         choices=POSITIONS,
         help="how positions are told apart (default: sinusoidal, as the paper)",
+    )
+    model.add_argument(
+        "--remat",
+        action="store_true",
+        help="keep one tensor a layer and compute the rest again: less memory, longer steps",
     )
     model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
     model.add_argument(

@@ -25,6 +25,7 @@ def transformer(args, **vocabularies):
         norm_first=args.pre_norm,
         r_drop=args.r_drop,
         position=POSITIONS[args.position](),
+        remat=args.remat,
     )
 
 

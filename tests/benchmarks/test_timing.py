@@ -1,6 +1,7 @@
 """What the races count and print of each contestant."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from benchmarks import training
 from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -96,6 +98,47 @@ def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
         check=True,
     )
     assert json.loads(done.stdout) == {"label": "a peer", "tok_s": 5, "dropout": drop}
+
+
+KERAS_PEER = """
+import json, keras
+print(json.dumps([keras.backend.backend(), keras.config.dtype_policy().name]))
+"""
+
+
+def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_path):
+    pytest.importorskip("jax")
+    (tmp_path / "common.py").write_text(COMMON)
+    (tmp_path / "peer.py").write_text(KERAS_PEER)
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py")]
+    command += ["--backend", "jax", "--policy", "mixed_bfloat16", "peer.py"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == ["jax", "mixed_bfloat16"]
+
+
+def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
+    """The machine was half as fast in the second round; in the third the peer failed."""
+    speeds = {"ours": [300, 160, 500], "ours, bfloat16": [600, 300, 400], "a peer": [100, 40, None]}
+    rest = {"first_s": 2.0, "compilations": 1, "rss_mb": 1000, "dropout": True}
+    rounds = {
+        name: [speed and {"tok_s": speed, **rest} for speed in found]
+        for name, found in speeds.items()
+    }
+    assert training.ratio(rounds["ours"], rounds["a peer"]) == 3.5
+    assert math.isnan(training.ratio(rounds["ours"], [None] * 3))
+    training.print_table("tiny", {**rounds, "another": [None] * 3})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2].split()[:5] == ["a", "peer", "70", "3.50x", "6.75x"]
+    assert lines[-1].split() == ["another", "failed"]
+    rest["dropout"] = False
+    assert training.told("a peer", {"tok_s": 5, **rest}).endswith("; TRAINS WITHOUT DROPOUT")
 
 
 @pytest.mark.slow

@@ -252,7 +252,7 @@ def arguments_of(*given):
 
 def test_parts_of_the_recipe_may_be_given():
     given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
-    given += ["--r-drop", 5, "--subword-dropout", 0.1, "--position", "rotary"]
+    given += ["--r-drop", 5, "--subword-dropout", 0.1, "--position", "rotary", "--remat"]
     args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
     expected = {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
     expected |= {"r_drop": 5.0, "subword_dropout": 0.1, "position": "rotary"}
@@ -260,6 +260,8 @@ def test_parts_of_the_recipe_may_be_given():
     model = build_model(args, tokenizer, tokenizer)
     assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
     assert isinstance(model.encoder.position, RotaryPositionalEncoding)
+    assert model.encoder.remat
+    assert not build_model(arguments_of("--size", "tiny"), tokenizer, tokenizer).encoder.remat
     rates = [float(model.optimizer._learning_rate(step)) for step in (1999, 2000, 2001)]
     assert max(rates) == pytest.approx(0.005, rel=1e-3)
     assert rates[1] > rates[2]
@@ -278,6 +280,7 @@ def test_parts_of_the_recipe_may_be_given():
         (["--r-drop", "-1"], "--r-drop must be at least 0"),
         (["--model", "recurrent", "--r-drop", "1"], "--r-drop needs --model transformer"),
         (["--model", "recurrent", "--position", "rotary"], "--position needs --model transformer"),
+        (["--model", "recurrent", "--remat"], "--remat needs --model transformer"),
         (["--model", "recurrent", "--pre-norm"], "need --model transformer"),
     ],
 )
