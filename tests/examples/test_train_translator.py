@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from keras_transformer import RotaryPositionalEncoding
@@ -130,7 +131,7 @@ def names_in_tensorboard(directory):
 
 @pytest.mark.slow
 def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path):
-    """All options of a recipe at once, two vocabularies among them, in two parts."""
+    """All options of a recipe at once, two vocabularies among them: two parts end as one."""
     output = tmp_path / "run"
     recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
     recipe += ["--batches-per-epoch", 4, "--tensorboard", "--r-drop", 1, "--subword-dropout", 0.1]
@@ -140,6 +141,14 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "Going on from epoch 1" in again.stdout
+    whole = run(TRAIN, *job(corpus, tmp_path / "whole", *recipe, "--epochs", 3))
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    parts, one = (
+        np.load(run_directory / "epochs" / "weights-0003.npz")
+        for run_directory in (output, tmp_path / "whole")
+    )
+    assert parts.files == one.files
+    assert all(np.array_equal(parts[name], one[name]) for name in one.files)
     last = again.stdout.splitlines()[-1]
     assert "case:lc" in last
     assert "tok:char" in last
@@ -158,7 +167,8 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     for name in ("val_bleu", "val_chrf", "tokens_per_second", "gradient_norm", "padding_ratio"):
         assert all(float(row[name]) >= 0 for row in rows), name
     assert set(names_in_tensorboard(output / "tensorboard" / "train")) >= {
-        f"epoch_{name}" for name in ("loss", "tokens_per_second", "learning_rate", "gradient_norm")
+        f"epoch_{name}"
+        for name in ("loss", "padding_ratio", "tokens_per_second", "learning_rate", "gradient_norm")
     }
     best = max(range(3), key=lambda epoch: float(rows[epoch]["val_bleu"])) + 1
     assert json.loads((output / "model.keras.json").read_text())["epoch"] == best
