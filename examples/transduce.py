@@ -240,7 +240,7 @@ def parse_arguments():
     parser.add_argument("--output", metavar="DIR", required=True)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument(
-        "--position", choices=POSITIONS, default="sinusoidal", help="how positions are told apart"
+        "--position", choices=POSITIONS, default="rotary", help="how positions are told apart"
     )
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument(
