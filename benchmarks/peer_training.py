@@ -1,10 +1,14 @@
 """Runs a peer's training script in its folder, and finds out whether its dropout is on.
 
-    python benchmarks/peer_training.py [--backend jax] [--policy mixed_bfloat16] \\
+    python benchmarks/peer_training.py [--backend jax [--drop]] [--policy mixed_bfloat16] \\
         keras_tutorial.py --size tiny --jit 1
 
-`benchmarks.training` starts it. The two options are for a script of Keras that has none of its own.
-The script's line of JSON has `dropout` besides.
+`benchmarks.training` starts it. The first two options are for a script of Keras that has none of
+its own. The script's line of JSON has `dropout` besides.
+
+On JAX `fit` goes around the model's `__call__` (Keras 3.15), so a model that leaves it to Keras to
+hand `training` on to its layers, as the tutorial's, trains with all dropout off. --drop turns it on
+in every layer, so that the peer does the work of the others.
 """
 
 import argparse
@@ -20,6 +24,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend")
     parser.add_argument("--policy")
+    parser.add_argument("--drop", action="store_true")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT [OPTIONS]")
     args = parser.parse_args()
     script, *options = args.script
@@ -31,6 +36,8 @@ def main():
         import keras  # the backend that it is imported with stays
 
         keras.config.set_dtype_policy(args.policy or "float32")
+    if args.drop:
+        drop_always()
     checks = {}
     fit_bench, measure, report = common.keras_fit_bench, common.measure, common.report
 
@@ -50,6 +57,14 @@ def main():
     common.report = checked_report
     sys.argv = [script, *options]
     runpy.run_path(script, run_name="__main__")
+
+
+def drop_always():
+    """Lets every dropout of Keras think that it is in training."""
+    import keras
+
+    call = keras.layers.Dropout.call
+    keras.layers.Dropout.call = lambda layer, inputs, training=True: call(layer, inputs, True)
 
 
 def losses_differ(names):

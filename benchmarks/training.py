@@ -31,16 +31,17 @@ OURS = {
 }
 COLUMNS = ("ours", "ours, bfloat16")
 TUTORIAL = ["keras_tutorial.py", "--loss", "sparse"]
+TUTORIAL_JAX = ["--backend", "jax", "--drop", *TUTORIAL, "--backend", "jax", "--jit", "1"]
 HUB = ["kerashub.py", "--loss", "sparse"]
 PEERS = {
     "PyTorch eager": ["torch_nn.py"],
     "PyTorch eager, bfloat16": ["torch_nn.py", "--bf16"],
     "Keras tutorial, graph": [*TUTORIAL, "--jit", "0"],
     "Keras tutorial, XLA": [*TUTORIAL, "--jit", "1"],
-    "Keras tutorial, JAX": [*TUTORIAL, "--jit", "1", "--backend", "jax"],
+    "Keras tutorial, JAX": TUTORIAL_JAX,
     "Keras tutorial, bfloat16": [*TUTORIAL, "--jit", "0", "--bf16"],
     "Keras tutorial, XLA, bfloat16": [*TUTORIAL, "--jit", "1", "--bf16"],
-    "Keras tutorial, JAX, bfloat16": [*TUTORIAL, "--jit", "1", "--backend", "jax", "--bf16"],
+    "Keras tutorial, JAX, bfloat16": [*TUTORIAL_JAX, "--bf16"],
     "KerasHub, graph": [*HUB, "--jit", "0"],
     "KerasHub, XLA": [*HUB, "--jit", "1"],
     "KerasHub, JAX": ["--backend", "jax", *HUB, "--jit", "1"],

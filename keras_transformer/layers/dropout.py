@@ -76,9 +76,8 @@ class Dropout(keras.layers.Dropout):
 def random_words(seed, size):
     """`size` signed 32-bit integers from a seed of two integers: int32 (size,)."""
     seed = ops.cast(seed, "int32")
-    first = mixed(seed[0] + mixed(seed[1]))
-    second = mixed(seed[0] ^ mixed(first))
-    return mixed(ops.arange(size, dtype="int32") ^ first, second)
+    keys = mixed(seed + ops.flip(mixed(seed)))  # each of both numbers
+    return mixed(ops.arange(size, dtype="int32") ^ keys[0], keys[1])
 
 
 def mixed(words, key=0):

@@ -111,7 +111,7 @@ def words_by_numpy(seed, step, size):
 
     with np.errstate(over="ignore"):
         first = mix(np.uint32(seed) + mix(np.uint32(step)))
-        second = mix(np.uint32(seed) ^ mix(first))
+        second = mix(np.uint32(step) + mix(np.uint32(seed)))
         return mix(np.arange(size, dtype="uint32") ^ first, second).astype("int32")
 
 
