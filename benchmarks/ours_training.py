@@ -6,8 +6,9 @@ Random ids with about a fifth of padding, a vocabulary for each side, the output
 target's, label smoothing 0.1, Adam: the sizes and the data of the peers' scripts. Dropout 0.1 is
 wherever one of the peers has it: on embeddings and sub-layers, as all; on attention weights, as the
 Keras peers and PyTorch; on inner layers, as PyTorch. With --texts the ids are made of as many
-words, by `translation_dataset`, and what a user's training measures is measured. Prints one JSON
-line.
+words, by `translation_dataset`, and what a user's training measures is measured. With --as-keras a
+part of ours is computed as Keras does it, which tells what that part is worth. Prints one line of
+JSON.
 """
 
 import argparse
@@ -22,6 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+from keras import ops
 
 from benchmarks.timing import dropout_is_on
 from keras_transformer import (
@@ -30,8 +32,11 @@ from keras_transformer import (
     Perplexity,
     TokenCount,
     Transformer,
+    losses,
 )
 from keras_transformer.callbacks import TrainingLog
+from keras_transformer.layers.attention_projections import Projection
+from keras_transformer.layers.dropout import Dropout
 
 # fmt: off
 SIZES = {
@@ -43,6 +48,22 @@ VOCAB_SIZE = 8000
 NUM_BATCHES = 8
 
 
+def crossentropy(labels, logits, label_smoothing=0.0, mask=None):
+    """`losses.token_crossentropy` with the gradient that the backend finds."""
+    label_logits = ops.take_along_axis(logits, ops.cast(labels, "int32")[..., None], axis=-1)
+    values = ops.logsumexp(logits, axis=-1) - (1 - label_smoothing) * label_logits[..., 0]
+    values = values - label_smoothing * ops.mean(logits, axis=-1)
+    return values if mask is None else ops.where(mask, values, 0.0)
+
+
+# part: what is replaced, and by what
+AS_KERAS = {
+    "dropout": (Dropout, "call", keras.layers.Dropout.call),
+    "projections": (Projection, "call", keras.layers.EinsumDense.call),
+    "loss": (losses, "token_crossentropy", crossentropy),
+}
+
+
 def main():
     """Builds the model, trains it for the asked seconds and prints tokens a second."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -51,10 +72,14 @@ def main():
     parser.add_argument("--no-jit", dest="jit", action="store_false", help="no XLA")
     parser.add_argument("--no-dropout", dest="dropout", action="store_false")
     parser.add_argument("--remat", action="store_true", help="compute layers again, save memory")
+    parser.add_argument("--as-keras", choices=AS_KERAS, metavar="PART", help=", ".join(AS_KERAS))
     parser.add_argument("--texts", action="store_true", help="from texts, with metrics and log")
     parser.add_argument("--seconds", type=float, default=6.0)
     args = parser.parse_args()
     keras.config.set_dtype_policy(args.policy)
+    if args.as_keras:
+        owner, name, keras_own = AS_KERAS[args.as_keras]
+        setattr(owner, name, keras_own)
     keras.utils.set_random_seed(1)
     size = dict(SIZES[args.size])
     rows, length = size.pop("rows"), size.pop("length")
@@ -83,6 +108,7 @@ def main():
     line = {
         "contestant": f"ours {args.policy}{'' if args.jit else ' without XLA'}"
         + " rematerialised" * args.remat
+        + (f" with {args.as_keras} as Keras" if args.as_keras else "")
         + " from texts" * args.texts,
         "size": args.size,
         "tok_s": round(speed),

@@ -9,7 +9,8 @@ take turns in each round; speeds are medians of the rounds, ratios medians of th
 Leave the machine alone meanwhile: a line says so where a peer found that other processes took more
 than a tenth of a core. Compilations are those of XLA. Ours drops wherever one of the others does:
 embeddings, sub-layers, attention weights and inner layers. Every contestant is checked to have its
-dropout on: two steps of `fit` that learn nothing differ.
+dropout on: two steps of `fit` that learn nothing differ. Three of ours are computed in one part as
+Keras does it, which tells what that part is worth.
 """
 
 import argparse
@@ -28,6 +29,9 @@ OURS = {
     "ours, graph": ["--no-jit"],
     "ours, rematerialised": ["--remat"],
     "ours, bfloat16": ["--no-jit", "--policy", "mixed_bfloat16"],
+    "ours, Keras's dropout": ["--as-keras", "dropout"],
+    "ours, Keras's projections": ["--as-keras", "projections"],
+    "ours, loss by autodiff": ["--as-keras", "loss"],
 }
 COLUMNS = ("ours", "ours, bfloat16")
 TUTORIAL = ["keras_tutorial.py", "--loss", "sparse"]
