@@ -28,6 +28,7 @@ from keras_transformer import (
     BeamSearch,
     GreedySearch,
     MaskedCrossentropy,
+    PaddingRatio,
     Perplexity,
     TokenCount,
     Transformer,
@@ -169,7 +170,7 @@ def train_model(
             WarmupSchedule(size["d_model"], args.warmup, scale), beta_2=0.98, global_clipnorm=1.0
         ),
         loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
-        metrics=[Perplexity(), TokenCount()],
+        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
         jit_compile=True,
     )
     say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
@@ -186,6 +187,9 @@ def train_model(
         filepath=directory.path / "model.keras",
         average=average,
     )
+    log = []
+    if args.tensorboard:
+        log = [keras.callbacks.TensorBoard(str(directory.path / "tensorboard"))]
     model.fit(
         train_data,
         validation_data=validation_data,
@@ -198,6 +202,7 @@ def train_model(
             TrainingLog(every=200),
             *[average] * bool(average),
             quality,
+            *log,
             KeepHistory(directory, history, args.minutes),
             resume,
         ],
@@ -268,6 +273,7 @@ def parse_arguments():
     )
     parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tensorboard", action="store_true", help="write OUTPUT/tensorboard too")
     args = parser.parse_args()
     for name in (
         "warmup",

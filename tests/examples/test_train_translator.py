@@ -13,6 +13,7 @@ import pytest
 
 from keras_transformer import RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
+from tests.examples.event_files import names_in_tensorboard
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
 from train_translator import build_model
@@ -117,16 +118,6 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     assert too_many.returncode == 2
     expected = "error: --n-best must be at most 4, the beam of the model"
     assert too_many.stderr.splitlines()[-1] == expected
-
-
-def names_in_tensorboard(directory):
-    """The names of all values in the event files of a directory."""
-    import tensorflow as tf
-    from tensorflow.core.util.event_pb2 import Event
-
-    for file in directory.iterdir():
-        for record in tf.data.TFRecordDataset(str(file)):
-            yield from (value.tag for value in Event.FromString(record.numpy()).summary.value)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from symbol_pairs import read_pairs
+from tests.examples.event_files import names_in_tensorboard
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -99,8 +100,10 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 512]
     job += ["--output", tmp_path / "run", "--seed", 3]
-    first = run(*job, "--epochs", 5)
+    first = run(*job, "--epochs", 5, "--tensorboard")
     assert first.returncode == 0, first.stderr
+    shown = set(names_in_tensorboard(tmp_path / "run" / "tensorboard" / "train"))
+    assert {"epoch_padding_ratio", "epoch_learning_rate", "epoch_tokens_per_second"} <= shown
     again = run(*job, "--epochs", 60)
     assert again.returncode == 0, again.stderr
     assert "Going on from epoch 5" in again.stdout
