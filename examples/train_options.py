@@ -115,9 +115,13 @@ def fill_recipe(parser, args):
     args.position = args.position or "sinusoidal"
     if not 0 <= args.r_drop < math.inf:
         parser.error("--r-drop must be at least 0")
-    for name in ("dropout", "subword_dropout"):
-        if not 0 <= (getattr(args, name) or 0) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
+    rates = args.subword_dropout
+    if len(rates) > 2:
+        parser.error("--subword-dropout takes one rate, or two: of sources and of targets")
+    args.subword_dropout = rates[0] if len(rates) == 1 else rates
+    for name, values in (("dropout", [args.dropout or 0]), ("subword-dropout", rates)):
+        if not all(0 <= value < 1 for value in values):
+            parser.error(f"--{name} must be at least 0 and below 1")
     for name in ("peak", "warmup"):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             parser.error(f"--{name} must be above 0")
@@ -175,9 +179,11 @@ def make_parser(description):
     model.add_argument(
         "--subword-dropout",
         type=float,
-        default=0.0,
+        nargs="+",
+        default=[0.0],
         metavar="RATE",
-        help="split the training texts anew for each epoch, without this share of the merges",
+        help="split the training texts anew for each epoch, without this share of the merges; "
+        "two rates are of sources and of targets",
     )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),

@@ -66,12 +66,13 @@ def translation_dataset(
             which `MaskedCrossentropy(reduction="sum")` has as its mean over the update's batches
             the mean over the update's tokens, however they are spread. The last update of
             an epoch is filled with batches of padding.
-        subword_dropout: rate of BPE dropout, in [0, 1): each pass splits the texts anew and leaves
-            out this share of the merges, so that the model sees words in more than one spelling.
-            The paper's rate is 0.1, which makes about 20 % more tokens of Multi30K. A batch's
-            texts are split as it is made. Shapes have room for those of pass 0; a text that comes
-            out longer later is split again, and after four times as without dropout. It needs
-            `SentencePieceTokenizer`s of type BPE, and sentencepiece.
+        subword_dropout: rate of BPE dropout, in [0, 1), or a pair of rates, of sources and of
+            targets: each pass splits the texts anew and leaves out this share of the merges, so
+            that the model sees words in more than one spelling. The paper's rate is 0.1, which
+            makes about 20 % more tokens of Multi30K. A batch's texts are split as it is made.
+            Shapes have room for those of pass 0; a text that comes out longer later is split
+            again, and after four times as without dropout. A side with it needs a
+            `SentencePieceTokenizer` of type BPE, and sentencepiece.
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
@@ -84,7 +85,7 @@ def translation_dataset(
         TypeError: when the texts are not iterables of str.
         ValueError: when the numbers of texts differ, no pair is left, `tokens_per_batch` is
             smaller than one sentence, the tokenizers differ in `pad_id`, `bos_id` or `eos_id`,
-            `subword_dropout` is above 0 and a tokenizer has no BPE model, or an argument is bad.
+            `subword_dropout` is above 0 and the tokenizer has no BPE model, or an argument is bad.
 
     Example:
 
@@ -96,7 +97,7 @@ def translation_dataset(
     ([[2, 5, 4, 0], [2, 6, 0, 0]], [[5, 4, 3, 0], [6, 3, 0, 0]])
     """
     arguments.boolean("shuffle", shuffle)
-    arguments.rate("subword_dropout", subword_dropout)
+    rates = _two_rates(subword_dropout)
     _check_numbers(
         positive=dict(
             tokens_per_batch=tokens_per_batch,
@@ -113,7 +114,7 @@ def translation_dataset(
     _check_special_ids(*tokenizers)
     texts = _equally_many(source_texts, target_texts)
     seed = np.random.SeedSequence().entropy if seed is None else seed
-    sides = _tokenize(texts, tokenizers, subword_dropout, seed, verbose)
+    sides = _tokenize(texts, tokenizers, rates, seed, verbose)
     # One more for the special id of each row.
     kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
     room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
@@ -133,16 +134,29 @@ def translation_dataset(
     return dataset
 
 
-def _tokenize(texts, tokenizers, subword_dropout, seed, verbose):
-    """Returns the ids of sources and targets, which with dropout are others in each pass."""
+def _two_rates(subword_dropout):
+    """The rates of BPE dropout of sources and targets."""
+    if not isinstance(subword_dropout, (tuple, list)):
+        subword_dropout = [subword_dropout] * 2
+    if len(subword_dropout) != 2:
+        raise ValueError(
+            "`subword_dropout` must be a rate or a pair of rates, of sources and of targets. "
+            f"Received: subword_dropout={subword_dropout!r}"
+        )
+    return [arguments.rate("subword_dropout", rate) for rate in subword_dropout]
+
+
+def _tokenize(texts, tokenizers, rates, seed, verbose):
+    """Returns the ids of sources and targets; with dropout a side has others in each pass."""
     names = "source", "target"
-    dropouts = [_bpe_dropout(tokenizer) for tokenizer in tokenizers] if subword_dropout else []
+    dropouts = [
+        _bpe_dropout(tokenizer) if rate else None
+        for tokenizer, rate in zip(tokenizers, rates, strict=True)
+    ]
     stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
-    if not subword_dropout:
-        return stores
     return [
-        SubwordDropout(store, dropout, subword_dropout, (seed, side))
-        for side, (store, dropout) in enumerate(zip(stores, dropouts, strict=True))
+        SubwordDropout(store, dropout, rate, (seed, side)) if rate else store
+        for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
     ]
 
 

@@ -268,6 +268,8 @@ def test_parts_of_the_recipe_may_be_given():
     assert rates[1] > rates[2]
     assert arguments_of("--size", "tiny").own_recipe == {}
     assert arguments_of("--position", "sinusoidal").own_recipe == {}
+    two_rates = arguments_of("--subword-dropout", 0.1, 0)
+    assert two_rates.own_recipe == {"subword_dropout": [0.1, 0.0]}
     assert arguments_of("--size", "tiny", "--dropout", 0.3, "--pre-norm").own_recipe == {}
 
 
@@ -278,6 +280,8 @@ def test_parts_of_the_recipe_may_be_given():
         (["--warmup", "-1"], "--warmup must be above 0"),
         (["--dropout", "1"], "--dropout must be at least 0 and below 1"),
         (["--subword-dropout", "1"], "--subword-dropout must be at least 0 and below 1"),
+        (["--subword-dropout", "0.1", "1"], "--subword-dropout must be at least 0 and below 1"),
+        (["--subword-dropout", "0.1", "0", "0"], "two: of sources and of targets"),
         (["--r-drop", "-1"], "--r-drop must be at least 0"),
         (["--model", "recurrent", "--r-drop", "1"], "--r-drop needs --model transformer"),
         (["--model", "recurrent", "--position", "rotary"], "--position needs --model transformer"),

@@ -214,6 +214,30 @@ def test_an_unsuitable_tokenizer_is_refused_before_it_has_worked(monkeypatch):
     assert not called
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_of_rates_is_of_sources_and_of_targets(side):
+    rates = [0.0, 0.0]
+    rates[side] = 0.4
+    plain, dropped = epochs(dataset(0.0), 1)[0], epochs(dataset(rates), 1)[0]
+
+    def tokens(batches, part):
+        rows = [tuple(row[row > 0]) for batch in batches for row in batch[part]]
+        return sorted(filter(None, rows))  # without the rows that fill a batch
+
+    # Sources, target inputs and target outputs.
+    changed = [tokens(plain, part) != tokens(dropped, part) for part in range(3)]
+    assert changed == [side == 0, side == 1, side == 1]
+
+
+def test_a_side_without_dropout_needs_no_bpe():
+    letters = CharacterTokenizer("ab")
+    options = dict(subword_dropout=(0.1, 0), verbose=False)
+    (((source, target), _),) = translation_dataset(TEXTS[:1], ["ab"], TOKENIZER, letters, **options)
+    assert target.numpy()[0].tolist()[:3] == [2, 4, 5]
+    with pytest.raises(ValueError, match=r"`subword_dropout` needs.*CharacterTokenizer"):
+        translation_dataset(["ab"], TEXTS[:1], letters, TOKENIZER, **options)
+
+
 def test_weights_of_an_update_count_the_tokens_of_its_pass():
     for epoch in epochs(dataset(0.3, batches_per_update=2), 2):
         for first, second in zip(epoch[::2], epoch[1::2], strict=True):
@@ -232,3 +256,7 @@ def test_what_it_cannot_do_raises():
         TOKENIZER.tokenize_with_dropout(TEXTS, 0.1, -1)
     with pytest.raises(ValueError, match=r"`subword_dropout` must be a number in \[0, 1\)"):
         dataset(1.0)
+    with pytest.raises(ValueError, match=r"`subword_dropout` must be a number in \[0, 1\)"):
+        dataset((0.1, "0.1"))
+    with pytest.raises(ValueError, match=r"a pair of rates.*Received: subword_dropout=\(0.1,\)"):
+        dataset((0.1,))
