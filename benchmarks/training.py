@@ -1,6 +1,7 @@
 """Tokens a second of training steps beside other implementations, measured in turns.
 
     python -m benchmarks.training [--peers DIR] [--peer-python PYTHON] [--sizes tiny base]
+        [--only NAME ...]
 
 Sizes, data and losses are those of the peers' scripts, which `--peers` names: tiny has d_model 128,
 4+4 layers and 128 pairs of 16+16 tokens, base 512, 6+6 and 32 of 32+32; 8,000 tokens, a vocabulary
@@ -60,14 +61,18 @@ def main():
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], choices=["tiny", "base"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--only", nargs="+", choices=[*OURS, *PEERS], metavar="NAME", help="these alone"
+    )
     args = parser.parse_args()
     peers = PEERS if os.path.isdir(args.peers) else {}
     if not peers:
         print(f"no peers in {args.peers}: ours alone")
+    names = [name for name in [*OURS, *peers] if not args.only or name in args.only]
     for size in args.sizes:
         rounds = {}  # of each contestant, its line in each round, None where it failed
         for number in range(args.rounds):
-            for name in [*OURS, *peers]:
+            for name in names:
                 lines = ours(name, size) if name in OURS else peer(name, size, args)
                 rounds.setdefault(name, []).append(lines[-1] if lines else None)
                 if lines:
@@ -99,7 +104,7 @@ def print_table(size, rounds):
             statistics.median(line[key] for line in found)
             for key in ("tok_s", "first_s", "compilations", "rss_mb")
         )
-        ratios = [ratio(rounds[own], lines) for own in COLUMNS]
+        ratios = [ratio(rounds.get(own, [None] * len(lines)), lines) for own in COLUMNS]
         print(
             f"{name:<30} {speed:>9,.0f} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x "
             f"{first:>9.1f} s {compiled:>9.0f} {peak:>6,.0f} MB"

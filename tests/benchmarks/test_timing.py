@@ -137,6 +137,8 @@ def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].split()[:5] == ["a", "peer", "70", "3.50x", "6.75x"]
     assert lines[-1].split() == ["another", "failed"]
+    training.print_table("tiny", {"a peer": rounds["a peer"]})  # ours was not asked for
+    assert capsys.readouterr().out.split()[-7:-5] == ["nanx", "nanx"]
     rest["dropout"] = False
     assert training.told("a peer", {"tok_s": 5, **rest}).endswith("; TRAINS WITHOUT DROPOUT")
 
