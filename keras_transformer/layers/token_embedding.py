@@ -1,9 +1,34 @@
 """Token ids to vectors, and vectors back to logits with the same matrix."""
 
 import keras
+from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.masking import dtype_name, integer_ids, padding_mask
+
+HALF = ("float16", "bfloat16")
+
+
+def float32_product(hidden, embeddings):
+    """float32 `hidden @ transpose(embeddings)` of half-precision tensors.
+
+    The gradient of Keras's own, two products of the size of the logits, is float32 as well before
+    it is rounded. Here its products are of the tensors' dtype, as those of every other layer.
+    """
+
+    @ops.custom_gradient
+    def product(hidden, embeddings):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream  # PyTorch names it
+            upstream = ops.cast(upstream, hidden.dtype)
+            rows = ops.reshape(upstream, (-1, upstream.shape[-1]))
+            inputs = ops.reshape(hidden, (-1, hidden.shape[-1]))
+            return ops.matmul(upstream, embeddings), ops.matmul(ops.transpose(rows), inputs)
+
+        matrix = ops.transpose(ops.cast(embeddings, "float32"))
+        return ops.matmul(ops.cast(hidden, "float32"), matrix), gradient
+
+    return product(hidden, embeddings)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -66,6 +91,8 @@ class TokenEmbedding(keras.layers.Layer):
 
     def call(self, inputs, reverse=False):
         """Returns the scaled vectors of ids, or with `reverse` the logits of hidden vectors."""
+        if reverse and self.compute_dtype in HALF and not self.embedding.quantization_mode:
+            return float32_product(inputs, ops.cast(self.embedding.embeddings, self.compute_dtype))
         if reverse:
             return self.embedding(inputs, reverse=True)
         return self.embedding(integer_ids("ids", inputs)) * self.d_model**0.5

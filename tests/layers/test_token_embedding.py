@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import TokenEmbedding
-from tests.backends import POLICIES, WAYS, array, mask_of, normal, prepared, randomise
+from tests.backends import POLICIES, WAYS, array, gradients, mask_of, normal, prepared, randomise
 
 VOCAB, D_MODEL = 17, 5
 IDS = np.array([[3, 16, 0, 0, 0, 0, 0], [1, 2, 0, 7, 0, 0, 0]], "int32")
@@ -41,6 +41,26 @@ def test_logits_are_float32_and_vectors_of_the_compute_dtype(policy):
     logits = layer.logits(ops.cast(ops.convert_to_tensor(normal(2, 2, 7, D_MODEL)), "float32"))
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     assert keras.backend.standardize_dtype(layer.logits(vectors).dtype) == "float32"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_gradient_of_logits_is_that_of_the_product(policy):
+    layer = built(dtype=policy)
+    # Eighths, which every policy has exactly: the two products are all that can round.
+    (matrix,) = layer.get_weights()
+    matrix = np.round(matrix * 8) / 8
+    layer.set_weights([matrix])
+    hidden = np.round(normal(2, 2, 7, D_MODEL) * 8) / 8
+    upstream = np.round(normal(3, 2, 7, VOCAB) * 8) / 8
+    by_input, by_weight = gradients(
+        lambda hidden: ops.sum(layer.logits(hidden) * upstream), [hidden.astype("float32")], layer
+    )
+    rounding = {"float32": 1e-6, "mixed_float16": 2**-10, "mixed_bfloat16": 2**-7}[policy]
+    for found, wanted in (
+        (by_input[0], upstream @ matrix),
+        (by_weight[0], np.einsum("btv,btd->vd", upstream, hidden)),
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("way", WAYS)
