@@ -52,8 +52,9 @@ def test_the_gradient_of_logits_is_that_of_the_product(policy):
     layer.set_weights([matrix])
     hidden = np.round(normal(2, 2, 7, D_MODEL) * 8) / 8
     upstream = np.round(normal(3, 2, 7, VOCAB) * 8) / 8
+    weights = ops.convert_to_tensor(upstream.astype("float32"))
     by_input, by_weight = gradients(
-        lambda hidden: ops.sum(layer.logits(hidden) * upstream), [hidden.astype("float32")], layer
+        lambda hidden: ops.sum(layer.logits(hidden) * weights), [hidden.astype("float32")], layer
     )
     rounding = {"float32": 1e-6, "mixed_float16": 2**-10, "mixed_bfloat16": 2**-7}[policy]
     for found, wanted in (
