@@ -33,7 +33,7 @@ RECURRENT_SIZES = {
 SIMILARITY_NAMES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
 # What an option may put in place of the size's own.
 RECIPE = ("peak", "warmup", "dropout", "pre_norm")
-REGULARISERS = ("r_drop", "subword_dropout")  # 0 unless given
+REGULARISERS = ("r_drop", "subword_dropout", "both_directions")  # 0 unless given
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
@@ -42,6 +42,7 @@ DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
 LEAST = dict(vocab_size=1, epochs=1, tokens_per_batch=1, accumulate=1, max_length=16, seed=0)
 LEAST |= dict(batches_per_epoch=1, average=0, bleu_every=0, beam_size=1, length_penalty=0)
+LEAST |= dict(both_directions=0)
 
 
 def parse_arguments(description):
@@ -73,6 +74,8 @@ def parse_arguments(description):
         parser.error("--batches-per-epoch must be a multiple of --accumulate")
     if args.seed >= 2**32:
         parser.error("--seed must be below 2**32")
+    if args.both_directions and args.separate_vocabularies:
+        parser.error("--both-directions needs one vocabulary, not --separate-vocabularies")
     if args.accumulate > 1 and args.precision == "mixed_float16":
         # Its loss scaling leaves out batches that overflow, and the updates lose count.
         parser.error("--accumulate goes with float32 or mixed_bfloat16")
@@ -184,6 +187,13 @@ def make_parser(description):
         metavar="RATE",
         help="split the training texts anew for each epoch, without this share of the merges; "
         "two rates are of sources and of targets",
+    )
+    model.add_argument(
+        "--both-directions",
+        type=int,
+        default=0,
+        metavar="EPOCHS",
+        help="train on the pairs turned round too for the first EPOCHS epochs",
     )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),

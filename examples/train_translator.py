@@ -194,34 +194,45 @@ def tokenizers(directory, args, train):
 
 
 def make_datasets(directory, args, train, validation, source_tokenizer, target_tokenizer):
-    """Returns the datasets to train and to validate on, from the first epoch still to do."""
+    """Returns the stages still to do, each its last epoch and its data, and the validation data."""
     # A shape costs a compilation, which a short run does not earn back.
     max_shapes = 2 if args.size == "mini" else 6
-    options = dict(tokens_per_batch=args.tokens_per_batch, max_length=args.max_length)
-    return [
-        translation_dataset(
-            *zip(*pairs, strict=True), source_tokenizer, target_tokenizer, **options, **more
+    done = directory.epochs_done()
+
+    def dataset(pairs, **options):
+        return translation_dataset(
+            *zip(*pairs, strict=True),
+            source_tokenizer,
+            target_tokenizer,
+            tokens_per_batch=args.tokens_per_batch,
+            max_length=args.max_length,
+            **options,
         )
-        for pairs, more in [
-            (
-                train,
-                dict(
-                    shuffle=True,
-                    seed=args.seed,
-                    first_epoch=directory.epochs_done(),
-                    batches_per_update=args.accumulate,
-                    subword_dropout=args.subword_dropout,
-                    batches_per_epoch=args.batches_per_epoch,
-                    max_shapes=max_shapes,
-                ),
+
+    stages = [(args.epochs, args.both_directions, train)]
+    if done < args.both_directions:
+        both = train + [(target, source) for source, target in train]
+        stages = [(min(args.both_directions, args.epochs), 0, both), *stages]
+    return [
+        (
+            last,
+            dataset(
+                pairs,
+                shuffle=True,
+                seed=args.seed,
+                first_epoch=max(first, done),
+                batches_per_update=args.accumulate,
+                subword_dropout=args.subword_dropout,
+                batches_per_epoch=args.batches_per_epoch,
+                max_shapes=max_shapes,
             ),
-            (validation, dict(max_shapes=max_shapes // 2)),
-        ]
-    ]
+        )
+        for last, first, pairs in stages
+    ], dataset(validation, max_shapes=max_shapes // 2)
 
 
 def train_model(
-    directory, args, train_data, validation_data, validation, source_tokenizer, target_tokenizer
+    directory, args, stages, validation_data, validation, source_tokenizer, target_tokenizer
 ):
     """Trains up to `args.epochs` epochs or `args.minutes`, from the last checkpoint if any."""
     epochs_done = directory.epochs_done()
@@ -241,10 +252,10 @@ def train_model(
         return
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {args.output}")
+    num_shapes = sum(len(data.report.shapes) for data in (stages[0][1], validation_data))
     say(
         f"Training a model of {model.count_params():,} parameters ({describe(args)}); the first "
-        "epoch also compiles "
-        f"{len(train_data.report.shapes) + len(validation_data.report.shapes)} shapes ..."
+        f"epoch also compiles {num_shapes} shapes ..."
     )
     sampler = Translator(
         model,
@@ -271,15 +282,19 @@ def train_model(
     if args.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(str(directory.path / "tensorboard")))
     callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
-    model.fit(
-        train_data,
-        validation_data=validation_data,
-        initial_epoch=epochs_done,
-        epochs=epochs_done if is_trained else args.epochs,
-        shuffle=False,  # the dataset does it
-        verbose=1 if sys.stdout.isatty() else 2,
-        callbacks=[*callbacks, ExactResume(directory.path)],
-    )
+    for last, data in stages:
+        model.fit(
+            data,
+            validation_data=validation_data,
+            initial_epoch=epochs_done,
+            epochs=epochs_done if is_trained else last,
+            shuffle=False,  # the dataset does it
+            verbose=1 if sys.stdout.isatty() else 2,
+            callbacks=[*callbacks, ExactResume(directory.path)],
+        )
+        if is_trained or model.stop_training:
+            break
+        epochs_done = last
     keep_average(directory, args, model, average)
 
 

@@ -171,6 +171,27 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     assert json.loads((output / "settings.json").read_text())["accumulate"] == 2
 
 
+@pytest.mark.slow
+def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
+    """Two epochs of twice the pairs, then one of the direction asked for; stopped after one."""
+    recipe = ["--both-directions", 2, "--average", 1]
+    for output, epochs in (("run", 1), ("run", 3), ("whole", 3)):
+        done = run(TRAIN, *job(corpus, tmp_path / output, *recipe, "--epochs", epochs))
+        assert done.returncode == 0, done.stdout + done.stderr
+    parts, one = (
+        np.load(tmp_path / output / "epochs" / "weights-0003.npz") for output in ("run", "whole")
+    )
+    assert parts.files == one.files
+    assert all(np.array_equal(parts[name], one[name]) for name in one.files)
+    with open(tmp_path / "whole" / "history.csv", newline="") as file:
+        tokens = [float(row["tokens"]) for row in csv.DictReader(file)]
+    pairs = json.loads((tmp_path / "whole" / "settings.json").read_text())["training_pairs"]
+    assert f"{2 * pairs:,} of {2 * pairs:,} pairs" in done.stderr
+    assert tokens[0] == tokens[1]
+    # The words backwards are as many tokens as the words are, but for the vocabulary.
+    assert 1.8 < tokens[0] / tokens[2] < 2.2
+
+
 @pytest.mark.parametrize(
     "case", ["missing", "unequal", "invalid", "not a run", "no pair", "one side"]
 )
@@ -254,9 +275,11 @@ def arguments_of(*given):
 def test_parts_of_the_recipe_may_be_given():
     given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
     given += ["--r-drop", 5, "--subword-dropout", 0.1, "--position", "rotary", "--remat"]
+    given += ["--both-directions", 2]
     args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
     expected = {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
     expected |= {"r_drop": 5.0, "subword_dropout": 0.1, "position": "rotary"}
+    expected |= {"both_directions": 2}
     assert args.own_recipe == expected
     model = build_model(args, tokenizer, tokenizer)
     assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
@@ -282,6 +305,8 @@ def test_parts_of_the_recipe_may_be_given():
         (["--subword-dropout", "1"], "--subword-dropout must be at least 0 and below 1"),
         (["--subword-dropout", "0.1", "1"], "--subword-dropout must be at least 0 and below 1"),
         (["--subword-dropout", "0.1", "0", "0"], "two: of sources and of targets"),
+        (["--both-directions", "-1"], "--both-directions must be at least 0"),
+        (["--both-directions", "1", "--separate-vocabularies"], "needs one vocabulary"),
         (["--r-drop", "-1"], "--r-drop must be at least 0"),
         (["--model", "recurrent", "--r-drop", "1"], "--r-drop needs --model transformer"),
         (["--model", "recurrent", "--position", "rotary"], "--position needs --model transformer"),
