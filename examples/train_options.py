@@ -33,7 +33,7 @@ RECURRENT_SIZES = {
 SIMILARITY_NAMES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
 # What an option may put in place of the size's own.
 RECIPE = ("peak", "warmup", "dropout", "pre_norm")
-REGULARISERS = ("r_drop", "subword_dropout", "both_directions")  # 0 unless given
+REGULARISERS = ("r_drop", "subword_dropout", "both_directions", "start_from")  # none unless given
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
@@ -194,6 +194,11 @@ def make_parser(description):
         default=0,
         metavar="EPOCHS",
         help="train on the pairs turned round too for the first EPOCHS epochs",
+    )
+    model.add_argument(
+        "--start-from",
+        metavar="RUN",
+        help="begin with the model and the vocabularies of another run",
     )
     for name, is_pre, help in (
         ("--pre-norm", True, "normalise before each sub-layer"),

@@ -14,8 +14,10 @@ Stopped with Ctrl-C or by a crash, the same command goes on from the last finish
 import importlib.util
 import math
 import os
+import shutil
 import sys
 import time
+from pathlib import Path
 
 STARTED = time.perf_counter()  # importing TensorFlow is part of what a user waits for
 
@@ -176,6 +178,8 @@ def tokenizers(directory, args, train):
         files, texts = files[:1], [texts[0] + texts[1]]
     learnt = []
     for file, side in zip(files, texts, strict=True):
+        if args.start_from and not file.exists():
+            shutil.copy(Path(args.start_from) / file.name, file)
         if not file.exists():
             say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
             options = {"lowercase": args.lowercase}
@@ -252,6 +256,9 @@ def train_model(
         return
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {args.output}")
+    elif args.start_from:
+        model.load_weights(Path(args.start_from) / "model.keras")
+        say(f"Starting from the model of {args.start_from}")
     num_shapes = sum(len(data.report.shapes) for data in (stages[0][1], validation_data))
     say(
         f"Training a model of {model.count_params():,} parameters ({describe(args)}); the first "
