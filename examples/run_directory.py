@@ -60,9 +60,7 @@ class RunDirectory:
         file = self.path / "settings.json"
         if file.exists():
             found = json.loads(file.read_text())
-            differing = sorted(
-                key for key in {*found, *settings} if found.get(key) != settings.get(key)
-            )
+            differing = differences(found, settings, {*found, *settings})
             if differing and not self.epochs_done():
                 # Nothing was trained with the old settings: what was made for them can go.
                 for leftover in (*self.path.glob("*.tokenizer"), *self.path.glob("model.keras*")):
@@ -70,12 +68,8 @@ class RunDirectory:
                 shutil.rmtree(self.path / "epochs", ignore_errors=True)
                 self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
             elif differing:
-                listed = ", ".join(
-                    f"{key} was {found.get(key)!r} and is {settings.get(key)!r}"
-                    for key in differing
-                )
                 raise ValueError(
-                    f"{self.path} holds another run: {listed}. Give another --output, or the "
+                    f"{self.path} holds another run: {differing}. Give another --output, or the "
                     "same settings to go on with that run."
                 )
         elif self.path.exists() and not self._is_free():
@@ -85,6 +79,14 @@ class RunDirectory:
         else:
             self.path.mkdir(parents=True, exist_ok=True)
             self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
+
+    def check_start(self, settings, names):
+        """Checks that a run with these settings can start from the model of this one."""
+        if not all((self.path / name).exists() for name in ("settings.json", "model.keras")):
+            raise ValueError(f"{self.path} holds no run with a model to start from.")
+        found = json.loads((self.path / "settings.json").read_text())
+        if differing := differences(found, settings, names):
+            raise ValueError(f"{self.path} is no run to start from: {differing}.")
 
     def _is_free(self):
         """Whether the path is a directory with nothing in it but what a crash left half written."""
@@ -188,6 +190,15 @@ class KeepHistory(keras.callbacks.Callback):
         if minutes >= self.minutes:
             say(f"  {minutes:.1f} minutes of training: stopping, as asked")
             self.model.stop_training = True
+
+
+def differences(found, settings, names):
+    """Says which of the settings named are not as found; "" when all are."""
+    return ", ".join(
+        f"{name} was {found.get(name)!r} and is {settings.get(name)!r}"
+        for name in sorted(names)
+        if found.get(name) != settings.get(name)
+    )
 
 
 def language_of(settings, side):

@@ -14,7 +14,6 @@ Stopped with Ctrl-C or by a crash, the same command goes on from the last finish
 import importlib.util
 import math
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -55,6 +54,9 @@ from translator_models import describe, new_model, picture_title
 
 NUM_DATE_PAIRS = 30_000
 NUM_SAMPLES = 3
+# What a run must have in common with the one that it starts from.
+START = ("model", "size", "pre_norm", "position", "similarity", "cell")
+START += ("vocab_size", "separate_vocabularies", "lowercase")
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 
 
@@ -92,7 +94,10 @@ def run(args):
         train, validation, test = read_corpus(args)
         counts = f"{len(train):,} pairs to train, {len(validation):,} to validate"
         say(f"  {counts}, {len(test):,} to test")
-        directory.open(run_settings(args, train))
+        settings = run_settings(args, train)
+        if args.start_from:
+            RunDirectory(args.start_from).check_start(settings, START)
+        directory.open(settings)
         source_tokenizer, target_tokenizer = tokenizers(directory, args, train)
         datasets = make_datasets(
             directory, args, train, validation, source_tokenizer, target_tokenizer
@@ -179,7 +184,7 @@ def tokenizers(directory, args, train):
     learnt = []
     for file, side in zip(files, texts, strict=True):
         if args.start_from and not file.exists():
-            shutil.copy(Path(args.start_from) / file.name, file)
+            load_tokenizer(Path(args.start_from) / file.name).save(file)
         if not file.exists():
             say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
             options = {"lowercase": args.lowercase}
@@ -257,7 +262,7 @@ def train_model(
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {args.output}")
     elif args.start_from:
-        model.load_weights(Path(args.start_from) / "model.keras")
+        model.set_weights(RunDirectory(args.start_from).load_model().get_weights())
         say(f"Starting from the model of {args.start_from}")
     num_shapes = sum(len(data.report.shapes) for data in (stages[0][1], validation_data))
     say(

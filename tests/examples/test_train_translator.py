@@ -192,6 +192,32 @@ def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
     assert 1.8 < tokens[0] / tokens[2] < 2.2
 
 
+@pytest.mark.slow
+def test_a_run_may_start_from_another(trained, corpus, tmp_path):
+    """It has the other's vocabulary and weights; a model of another size is refused."""
+    before, start = trained[0], ["--start-from", trained[0], "--epochs", 1, "--warmup", 10]
+    done = run(TRAIN, *job(corpus, tmp_path / "run", *start, "--peak", 1e-9))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Starting from the model of {before}" in done.stdout
+    with (
+        open(before / "history.csv", newline="") as first,
+        open(tmp_path / "run" / "history.csv", newline="") as second,
+    ):
+        best = min(float(row["val_loss"]) for row in csv.DictReader(first))
+        (row,) = csv.DictReader(second)
+    assert float(row["val_loss"]) == pytest.approx(best, rel=1e-4)  # at a rate that is next to none
+    again = run(TRAIN, *job(corpus, tmp_path / "run", *start, "--peak", 1e-9))
+    assert "Already trained: 1 epochs" in again.stdout, again.stdout + again.stderr
+    for wrong, message in (
+        (["--start-from", tmp_path], f"{tmp_path} holds no run with a model to start from"),
+        ([*start, "--size", "tiny"], "is no run to start from: size was 'mini' and is 'tiny'"),
+        ([*start, "--lowercase"], "is no run to start from: lowercase was False and is True"),
+    ):
+        refused = run(TRAIN, *job(corpus, tmp_path / "other", *wrong))
+        assert refused.returncode == 1
+        assert message in refused.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     "case", ["missing", "unequal", "invalid", "not a run", "no pair", "one side"]
 )
@@ -275,11 +301,11 @@ def arguments_of(*given):
 def test_parts_of_the_recipe_may_be_given():
     given = ["--size", "tiny", "--peak", 0.005, "--warmup", 2000, "--dropout", 0.2, "--post-norm"]
     given += ["--r-drop", 5, "--subword-dropout", 0.1, "--position", "rotary", "--remat"]
-    given += ["--both-directions", 2]
+    given += ["--both-directions", 2, "--start-from", "runs/other"]
     args, tokenizer = arguments_of(*given), CharacterTokenizer.train(["abc"])
     expected = {"peak": 0.005, "warmup": 2000, "dropout": 0.2, "pre_norm": False}
     expected |= {"r_drop": 5.0, "subword_dropout": 0.1, "position": "rotary"}
-    expected |= {"both_directions": 2}
+    expected |= {"both_directions": 2, "start_from": "runs/other"}
     assert args.own_recipe == expected
     model = build_model(args, tokenizer, tokenizer)
     assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
