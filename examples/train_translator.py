@@ -48,7 +48,7 @@ from keras_transformer.callbacks import (
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import CheckLoss, KeepHistory, RunDirectory, say
+from run_directory import CheckLoss, KeepHistory, MeasuredTensorBoard, RunDirectory, say
 from train_options import RECURRENT, SIZES, parse_arguments
 from translator_models import describe, new_model, picture_title
 
@@ -292,7 +292,7 @@ def train_model(
     keeps_best_loss = not (args.average or by_quality)
     samples = validation[:NUM_SAMPLES]
     if args.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(str(directory.path / "tensorboard")))
+        callbacks.append(MeasuredTensorBoard(str(directory.path / "tensorboard")))
     callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
     for last, data in stages:
         model.fit(
