@@ -33,7 +33,8 @@ RECURRENT_SIZES = {
 SIMILARITY_NAMES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
 # What an option may put in place of the size's own.
 RECIPE = ("peak", "warmup", "dropout", "pre_norm")
-REGULARISERS = ("r_drop", "subword_dropout", "both_directions", "start_from")  # none unless given
+# What is no part of a size's recipe: none unless given.
+ADDITIONS = ("r_drop", "subword_dropout", "both_directions", "start_from")
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
@@ -128,7 +129,7 @@ def fill_recipe(parser, args):
     for name in ("peak", "warmup"):
         if getattr(args, name) is not None and not getattr(args, name) > 0:
             parser.error(f"--{name} must be above 0")
-    args.own_recipe = {name: getattr(args, name) for name in REGULARISERS if getattr(args, name)}
+    args.own_recipe = {name: getattr(args, name) for name in ADDITIONS if getattr(args, name)}
     if args.position != "sinusoidal":
         args.own_recipe["position"] = args.position
     for name in RECIPE:

@@ -95,7 +95,7 @@ def run(args):
         counts = f"{len(train):,} pairs to train, {len(validation):,} to validate"
         say(f"  {counts}, {len(test):,} to test")
         settings = run_settings(args, train)
-        if args.start_from:
+        if args.start_from and not directory.epochs_done():  # then it needs the other no more
             RunDirectory(args.start_from).check_start(settings, START)
         directory.open(settings)
         source_tokenizer, target_tokenizer = tokenizers(directory, args, train)

@@ -206,7 +206,9 @@ def test_a_run_may_start_from_another(trained, corpus, tmp_path):
         best = min(float(row["val_loss"]) for row in csv.DictReader(first))
         (row,) = csv.DictReader(second)
     assert float(row["val_loss"]) == pytest.approx(best, rel=1e-4)  # at a rate that is next to none
+    before.rename(tmp_path / "moved")  # a run that has begun needs the other no more
     again = run(TRAIN, *job(corpus, tmp_path / "run", *start, "--peak", 1e-9))
+    (tmp_path / "moved").rename(before)
     assert "Already trained: 1 epochs" in again.stdout, again.stdout + again.stderr
     for wrong, message in (
         (["--start-from", tmp_path], f"{tmp_path} holds no run with a model to start from"),
