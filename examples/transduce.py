@@ -59,7 +59,7 @@ SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
 SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
-SETTINGS += ("average", "position")
+SETTINGS += ("average", "position", "right_to_left")
 
 
 def main():
@@ -89,13 +89,13 @@ def run(args):
             f"{len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test"
         )
         directory.open({name: getattr(args, name) for name in SETTINGS})
-        tokenizer = tokenizer_of(directory, train)
+        tokenizers = tokenizers_of(directory, train, args.right_to_left)
         longest = longest_of(train, validation)
         resume = ExactResume(directory.path)
         datasets = [
             translation_dataset(
                 *zip(*pairs, strict=True),
-                tokenizer,
+                *tokenizers,
                 tokens_per_batch=args.tokens_per_batch,
                 max_length=longest,
                 **more,
@@ -107,16 +107,20 @@ def run(args):
         ]
     except (OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    train_model(directory, args, tokenizer, *datasets, validation, longest, resume)
-    finish(directory, args, tokenizer, test, longest)
+    train_model(directory, args, tokenizers, *datasets, validation, longest, resume)
+    finish(directory, args, tokenizers, test, longest)
 
 
-def tokenizer_of(directory, train):
-    """The symbols of the training pairs, of both sides together."""
+def tokenizers_of(directory, train, right_to_left):
+    """Those of sources and targets, of the symbols of the training pairs, both sides together."""
     file = directory.path / "source.tokenizer"
     if not file.exists():
         SymbolTokenizer.train([text for pair in train for text in pair]).save(file)
-    return load_tokenizer(file)
+    source = target = load_tokenizer(file)
+    if right_to_left:
+        target = SymbolTokenizer(source.symbols, reverse=True)
+        target.save(directory.path / "target.tokenizer")
+    return source, target
 
 
 def longest_of(*parts):
@@ -124,14 +128,14 @@ def longest_of(*parts):
     return 1 + max(len(text.split()) for pairs in parts for pair in pairs for text in pair)
 
 
-def translator_of(model, tokenizer, search, sources, longest, args):
+def translator_of(model, tokenizers, search, sources, longest, args):
     """A translator that reads `sources` whole.
 
     Its outputs may have 50 symbols more than `longest`, the longest side of the pairs seen.
     """
     return Translator(
         model,
-        tokenizer,
+        *tokenizers,
         search=search,
         max_length=longest + 50,
         max_source_length=max(SHORTEST, longest, *(1 + len(text.split()) for text in sources)),
@@ -140,7 +144,7 @@ def translator_of(model, tokenizer, search, sources, longest, args):
 
 
 def train_model(
-    directory, args, tokenizer, train_data, validation_data, validation, longest, resume
+    directory, args, tokenizers, train_data, validation_data, validation, longest, resume
 ):
     """Trains up to `args.epochs` epochs or `args.minutes`."""
     history = directory.read_history(resume.epoch)
@@ -154,7 +158,7 @@ def train_model(
         say(f"Going on from epoch {resume.epoch}")
     size = SIZES[args.size]
     model = Transformer(
-        tokenizer.vocab_size,
+        tokenizers[0].vocab_size,
         dropout=args.dropout,
         attention_dropout=args.inner_dropout,
         feed_forward_dropout=args.inner_dropout,
@@ -179,7 +183,7 @@ def train_model(
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
     sources, references = zip(*validation, strict=True)
     quality = TranslationQuality(
-        translator_of(model, tokenizer, GreedySearch(), sources, longest, args),
+        translator_of(model, tokenizers, GreedySearch(), sources, longest, args),
         sources,
         references,
         metrics=[METRIC.get(args.format, "exact_match")],
@@ -209,12 +213,12 @@ def train_model(
     )
 
 
-def finish(directory, args, tokenizer, test, longest):
+def finish(directory, args, tokenizers, test, longest):
     """Tests the best model and writes predictions, summary and export."""
     search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
     model = directory.load_model()
     sources, references = zip(*test, strict=True)
-    translator = translator_of(model, tokenizer, search, sources, longest, args)
+    translator = translator_of(model, tokenizers, search, sources, longest, args)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
     outputs = translator(list(sources), progress=True)
     scratch = directory.path / ".predictions.tsv"
@@ -246,6 +250,11 @@ def parse_arguments():
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument(
         "--position", choices=POSITIONS, default="rotary", help="how positions are told apart"
+    )
+    parser.add_argument(
+        "--right-to-left",
+        action="store_true",
+        help="write the last symbol first: where endings depend on less than what is before them",
     )
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument(

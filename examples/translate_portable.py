@@ -121,26 +121,30 @@ def vocabulary(directory, side, settings):
     if kind not in ("CharacterTokenizer", "SymbolTokenizer"):
         raise ValueError(f"this program reads no vocabularies of a {kind}")
     pieces = json.loads((directory / f"{side}.json").read_text(encoding="utf-8"))
-    return Listed(pieces, kind == "SymbolTokenizer", settings["unk_id"])
+    reverse = settings.get("reverse", {}).get(side, False)
+    return Listed(pieces, kind == "SymbolTokenizer", settings["unk_id"], reverse)
 
 
 class Listed:
-    """A vocabulary of characters, or of symbols between spaces."""
+    """A vocabulary of characters, or of symbols between spaces, perhaps from last to first."""
 
-    def __init__(self, pieces, of_symbols, unk_id):
+    def __init__(self, pieces, of_symbols, unk_id, reverse):
         self.pieces = [piece.removeprefix(" ") if of_symbols else piece for piece in pieces]
         self.pieces[unk_id] = "\ufffd"
         self.ids = {piece: index for index, piece in enumerate(self.pieces) if index > 3}
         self.of_symbols, self.unk_id = of_symbols, unk_id
+        self.step = -1 if reverse else 1
 
     def encode(self, text):
         """The ids of a text."""
         items = [item.decode() for item in text.encode().split()] if self.of_symbols else text
-        return [self.ids.get(item, self.unk_id) for item in items]
+        return [self.ids.get(item, self.unk_id) for item in items][:: self.step]
 
     def decode(self, ids):
         """The text of ids."""
-        return (" " if self.of_symbols else "").join(self.pieces[index] for index in ids)
+        return (" " if self.of_symbols else "").join(
+            self.pieces[index] for index in ids[:: self.step]
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ def aligned_positions(alignments, is_text):
 def piece_offsets(tokenizer, ids):
     """Where each of `ids` stands in the text that they all make: starts and ends, (rows, length).
 
-    A piece ends where the text of the ids up to it ends. Padding stands at the end. Bytes, int32.
+    A piece ends where the text of the ids up to it ends, or, where the tokenizer reverses, begins
+    as far from the end of the text. Padding stands at the end. Bytes, int32.
     """
     rows, length = tf.shape(ids)[0], tf.shape(ids)[1]
     up_to_here = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
@@ -26,7 +27,11 @@ def piece_offsets(tokenizer, ids):
     # A character that is spelled in several pieces reads as something longer until the last.
     later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
     ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)
-    return tf.pad(ends, [[0, 0], [1, 0]])[:, :-1], ends
+    starts = tf.pad(ends, [[0, 0], [1, 0]])[:, :-1]
+    if getattr(tokenizer, "reverse", False):
+        whole = ends[:, -1:]
+        return whole - ends, whole - starts
+    return starts, ends
 
 
 def without_edges(texts, starts, ends):

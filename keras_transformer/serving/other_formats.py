@@ -145,9 +145,12 @@ def settings_of(translator):
         "max_length": translator.compiled.max_length,
         "extra_length": EXTRA_LENGTH,  # of an output beyond its source, without max_length
         "tokenizers": tokenizers,
-        "lossless": {
-            side: getattr(getattr(graph, f"{side}_tokenizer"), "lossless", False)
-            for side in ("source", "target")
+        **{
+            option: {
+                side: getattr(getattr(graph, f"{side}_tokenizer"), option, False)
+                for side in ("source", "target")
+            }
+            for option in ("lossless", "reverse")
         },
     }
 

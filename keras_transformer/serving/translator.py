@@ -64,7 +64,8 @@ class Translator:
         Called with a list of strings, the list of their best translations, in order.
 
     Raises:
-        ValueError: for a bad argument, or tokenizers that do not fit the model.
+        ValueError: for a bad argument, or tokenizers that do not fit the model; the sources' may
+            not reverse.
 
     Example:
 

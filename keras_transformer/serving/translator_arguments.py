@@ -15,7 +15,15 @@ def check_texts(name, texts):
 
 
 def check_tokenizer(side, tokenizer, model):
-    """Raises `ValueError` when the tokenizer's ids are not those of the model."""
+    """Raises `ValueError` when the tokenizer's ids are not those of the model.
+
+    Nor may that of the sources reverse, as long ones are divided from their beginning on.
+    """
+    if side == "source" and getattr(tokenizer, "reverse", False):
+        raise ValueError(
+            "a tokenizer with `reverse=True` must be that of the targets alone; give one without "
+            "it for the sources. Received: source_tokenizer.reverse=True"
+        )
     for name in ("pad_id", "bos_id", "eos_id"):
         if getattr(tokenizer, name) != getattr(model, name):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_transformer import arguments
 from keras_transformer.text import vocabulary
 from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
@@ -18,12 +19,18 @@ class SymbolTokenizer(Tokenizer):
 
     Args:
         symbols: iterable of distinct str without white space; the first gets the id 4.
+        reverse: whether ids are in the order from the last symbol to the first. For targets: the
+            model writes the end of a text first, which helps where an ending depends on less
+            than what comes before it (Liu et al. 2016, "Agreement on Target-bidirectional Neural
+            Machine Translation"). Texts are as ever; a prefix that a search begins with is what
+            its text ends in.
 
     Returns:
         A tokenizer with `vocab_size = 4 + number of symbols`.
 
     Raises:
-        ValueError: when `symbols` is empty, repeats one, or holds an empty one or white space.
+        ValueError: when `symbols` is empty, repeats one, or holds an empty one or white space, or
+            `reverse` is no bool.
 
     Example:
 
@@ -32,9 +39,12 @@ class SymbolTokenizer(Tokenizer):
     <tf.RaggedTensor [[6, 4, 5], [1]]>
     >>> tokenizer.detokenize([[6, 4, 5, 3]]).numpy()[0].decode()
     't uː l'
+    >>> SymbolTokenizer(["uː", "l", "t"], reverse=True).tokenize(["t uː l"])
+    <tf.RaggedTensor [[5, 4, 6]]>
     """
 
-    def __init__(self, symbols):
+    def __init__(self, symbols, reverse=False):
+        self.reverse = arguments.boolean("reverse", reverse)
         symbols = list(symbols)
         whole = all(isinstance(item, str) and is_symbol(valid_text(item)) for item in symbols)
         if not symbols or not whole or len(set(symbols)) < len(symbols):
@@ -46,12 +56,13 @@ class SymbolTokenizer(Tokenizer):
         self._symbols = [valid_text(symbol) for symbol in symbols]
 
     @classmethod
-    def train(cls, texts, vocab_size=None):
+    def train(cls, texts, vocab_size=None, reverse=False):
         """Learns the symbols of `texts`, the most frequent first, then by code point.
 
         Args:
             texts: iterable of str.
             vocab_size: the largest vocabulary, special ids included; None keeps every symbol.
+            reverse: whether ids are in the order from the last symbol to the first.
 
         Returns:
             A `SymbolTokenizer`; its `vocab_size` is smaller when there are fewer symbols.
@@ -65,7 +76,13 @@ class SymbolTokenizer(Tokenizer):
         >>> SymbolTokenizer.train(["b a b"]).pieces([4, 5])
         ['b', 'a']
         """
-        return cls(vocabulary.most_frequent(texts, split_symbols, vocab_size, "symbol"))
+        symbols = vocabulary.most_frequent(texts, split_symbols, vocab_size, "symbol")
+        return cls(symbols, reverse)
+
+    @property
+    def symbols(self):
+        """The symbols, a list of str; the first has the id 4."""
+        return list(self._symbols)
 
     def tokenize_graph(self, strings):
         """Looks each symbol up by its 63-bit fingerprint."""
@@ -73,7 +90,7 @@ class SymbolTokenizer(Tokenizer):
             prints = fingerprints(tf.constant(self._symbols)).numpy()
         symbols = tf.strings.split(strings)
         values = symbols.with_flat_values(fingerprints(symbols.flat_values))
-        return vocabulary.ids_of(values, prints, self.unk_id)
+        return self._ordered(vocabulary.ids_of(values, prints, self.unk_id))
 
     def tokenize_with_offsets_graph(self, strings):
         """A symbol is a run of bytes that are not white space."""
@@ -85,7 +102,7 @@ class SymbolTokenizer(Tokenizer):
         goes_on = tf.pad(inside & (places.flat_values > 0), [[0, 1]])[1:]
         starts = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~follows))
         ends = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~goes_on))
-        return self.tokenize_graph(strings), starts, ends + 1
+        return self.tokenize_graph(strings), self._ordered(starts), self._ordered(ends + 1)
 
     def surfaces(self):
         """The symbols, each a word."""
@@ -94,10 +111,16 @@ class SymbolTokenizer(Tokenizer):
 
     def detokenize_graph(self, ids):
         """Joins the symbols of each row by spaces."""
-        return vocabulary.joined(ids, self._symbols, separator=" ")
+        return vocabulary.joined(self._ordered(ids), self._symbols, separator=" ")
+
+    def _ordered(self, rows):
+        """Ragged rows in the order of the ids from that of the text, or back."""
+        return tf.reverse(rows, [1]) if self.reverse else rows
 
     def _options_and_payload(self):
-        return {}, " ".join(self._symbols).encode()
+        # A file of a tokenizer that does not reverse is the file that it was without the option.
+        options = {"reverse": True} if self.reverse else {}
+        return options, " ".join(self._symbols).encode()
 
     @classmethod
     def from_payload(cls, options, payload):

@@ -24,6 +24,7 @@ class Tokenizer(abc.ABC):
     unk_id = 1
     bos_id = 2
     eos_id = 3
+    reverse = False  # whether the ids are those of the text from its end to its beginning
 
     def __init__(self, vocabulary):
         self._vocabulary = list(vocabulary)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_transformer.text import load_tokenizer
 from symbol_pairs import read_pairs
 from tests.examples.event_files import names_in_tensorboard
 
@@ -99,7 +100,7 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
         (tmp_path / name).write_text(text)
     job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 512]
-    job += ["--output", tmp_path / "run", "--seed", 3]
+    job += ["--output", tmp_path / "run", "--seed", 3, "--right-to-left"]
     first = run(*job, "--epochs", 5, "--tensorboard")
     assert first.returncode == 0, first.stderr
     shown = set(names_in_tensorboard(tmp_path / "run" / "tensorboard" / "train"))
@@ -119,6 +120,7 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     assert f"({right} of {len(rows)} test pairs are right)" in again.stdout
     assert right / len(rows) > 0.8
     assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()
+    assert load_tokenizer(tmp_path / "run" / "target.tokenizer").reverse
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
     assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr

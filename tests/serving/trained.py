@@ -33,10 +33,12 @@ def translator_of_two_vocabularies():
     return learnt(lambda *sides: [CharacterTokenizer.train(side) for side in sides])
 
 
-def learnt(train_tokenizers):
+def learnt(train_tokenizers, written=str):
+    """What has learnt the answers, both sides `written` in the way that the tokenizers read."""
     keras.utils.set_random_seed(5)
     sources = words(2000, seed=1)
-    targets = [answer(word) for word in sources]
+    targets = [written(answer(word)) for word in sources]
+    sources = list(map(written, sources))
     tokenizers = train_tokenizers(sources, targets)
     names = ["vocab_size"] if len(tokenizers) == 1 else ["source_vocab_size", "target_vocab_size"]
     sizes = {name: t.vocab_size for name, t in zip(names, tokenizers, strict=True)}

@@ -60,3 +60,30 @@ def test_learning_splits_where_tokenizing_does():
     tokenizer = SymbolTokenizer.train(texts)
     assert tokenizer.vocab_size == 4 + 3
     assert 1 not in tokenizer.tokenize(texts).flat_values.numpy()
+
+
+def test_one_that_reverses_has_the_ids_from_last_to_first_and_gives_the_same_texts(tmp_path):
+    plain, reverse = (SymbolTokenizer.train(TEXTS, reverse=flag) for flag in (False, True))
+    assert reverse.symbols == plain.symbols
+    ids = plain.tokenize([*TEXTS, ""]).to_list()
+    assert reverse.tokenize([*TEXTS, ""]).to_list() == [row[::-1] for row in ids]
+    assert decoded(reverse, TEXTS) == TEXTS
+    # Decoding ends at the first eos of the ids, whatever the order of the text.
+    first, second, *rest = ids[0][::-1]
+    assert reverse.detokenize([[first, second, 3, *rest]]).numpy()[0].decode() == "uː l"
+    _, *offsets = plain.tokenize_with_offsets(TEXTS)
+    turned, *turned_offsets = reverse.tokenize_with_offsets(TEXTS)
+    assert turned.to_list() == [row[::-1] for row in ids[:-1]]
+    for part, turned_part in zip(offsets, turned_offsets, strict=True):
+        assert turned_part.to_list() == [row[::-1] for row in part.to_list()]
+    reverse.save(tmp_path / "symbols")
+    again = load_tokenizer(tmp_path / "symbols")
+    assert again.reverse
+    assert again.to_bytes() == reverse.to_bytes() != plain.to_bytes()
+    assert again.tokenize(TEXTS).to_list() == reverse.tokenize(TEXTS).to_list()
+
+
+@pytest.mark.parametrize("reverse", [1, None, "yes"])
+def test_reverse_must_be_a_bool(reverse):
+    with pytest.raises(ValueError, match="`reverse` must be True or False"):
+        SymbolTokenizer(["a"], reverse)
