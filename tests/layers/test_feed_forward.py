@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import FeedForward
+from keras_transformer.layers.dropout import given_seeds
 from tests.backends import array, normal, randomise
 
 INPUTS = normal(1, 2, 7, 5)
@@ -51,3 +52,23 @@ def test_dropout_falls_on_the_inner_activations():
     kept = array(layer(np.ones((1, 1, 1), "float32"), training=True)).item() / 2 / 20_011
     # A share of 20,011 fair coins: its standard deviation is 0.0035.
     assert kept == pytest.approx(0.5, abs=0.025)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+def test_in_training_it_is_the_dropout_of_the_activated(activation):
+    """Whatever the order in which they are computed; on every activation the same units drop."""
+    layer = FeedForward(d_ff=13, activation=activation, dropout=0.4)
+    layer.build(INPUTS.shape)
+    randomise(layer)
+    inputs = keras.ops.convert_to_tensor(INPUTS)
+    seeds = {id(layer.dropout_layer): keras.ops.convert_to_tensor([3, 4], "uint32")}
+    inner = layer.inner(inputs)
+    if activation == "swiglu":
+        inner = layer.gate(inputs) * inner
+    else:
+        inner = keras.activations.get(activation)(inner)
+    with given_seeds(seeds):
+        expected = layer.outer(layer.dropout_layer(inner, training=True))
+        found = layer(inputs, training=True)
+    np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
+    assert np.abs(array(found) - array(layer(inputs))).max() > 0.1  # something was dropped
