@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 
-from benchmarks.timing import THREADS, lines_of
+from benchmarks.timing import THREADS, lines_of, threads_of
 
 # Each peer: name, script, its options, and the searches it runs at which size.
 PEERS = {
@@ -138,7 +138,7 @@ def peer(name, size, beam, args):
     script, options = PEERS[name]
     command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
     command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]
-    settings = [(THREADS, [])]
+    settings = [(threads_of(script), [])]
     if script.startswith("ctranslate2"):
         settings.append(({**THREADS, "CT2_USE_MKL": "0"}, []))
         settings.append(({"OMP_NUM_THREADS": "1"}, ["--threads", "1", "--inter", "2"]))

@@ -18,6 +18,15 @@ COMPILATION = re.compile(r"times, compile time: |Finished XLA compilation of ")
 THREADS = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 
 
+def threads_of(script):
+    """The environment in which a peer's script has both cores.
+
+    OpenMP may bind what computes with it. TensorFlow and JAX have threads of their own, and
+    KerasHub loads an OpenMP that would bind the process, all of these threads included, to a core.
+    """
+    return {} if script.startswith("keras") else THREADS
+
+
 def interleaved(functions, seconds=2.0, least=5):
     """Median milliseconds of each of `functions`, a dict; each is called once to warm up.
 

@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.timing import LOG_COMPILATIONS, THREADS, lines_of
+from benchmarks.timing import LOG_COMPILATIONS, lines_of, threads_of
 
 # name: script and options
 OURS = {
@@ -128,7 +128,8 @@ def peer(name, size, args):
     """The lines printed by a peer's script."""
     runner = Path(__file__).resolve().parent / "peer_training.py"
     command = [args.peer_python, str(runner), *PEERS[name], "--size", size]
-    environment = {**THREADS, **LOG_COMPILATIONS, "PYTHONPATH": str(runner.parents[1])}
+    script = next(option for option in PEERS[name] if option.endswith(".py"))
+    environment = {**threads_of(script), **LOG_COMPILATIONS, "PYTHONPATH": str(runner.parents[1])}
     return lines_of(command, environment, cwd=args.peers)
 
 

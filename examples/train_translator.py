@@ -254,8 +254,26 @@ def train_model(
         average.set_model(model)
     is_trained = epochs_done >= args.epochs or minutes_done >= args.minutes
     by_quality = bool(args.bleu_every)
-    # Stopped while the quality of the last epoch was measured, a run has no model yet.
-    if is_trained and (not by_quality or (directory.path / "model.keras").exists()):
+    sampler = Translator(
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        search=GreedySearch(),
+        max_source_length=args.max_length,
+    )
+    quality = None
+    if by_quality:
+        quality = TranslationQuality(
+            sampler,
+            *zip(*validation, strict=True),
+            every=args.bleu_every,
+            filepath=directory.path / "model.keras",
+            average=average,
+            lowercase=args.lowercase,
+            tokenize=args.bleu_tokenize,
+        )
+    # Stopped while the quality of the last epoch was measured, a run measures it now.
+    if is_trained and (quality is None or quality.last_measured >= epochs_done):
         say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
         keep_average(directory, args, model, average)
         return
@@ -269,26 +287,8 @@ def train_model(
         f"Training a model of {model.count_params():,} parameters ({describe(args)}); the first "
         f"epoch also compiles {num_shapes} shapes ..."
     )
-    sampler = Translator(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        search=GreedySearch(),
-        max_source_length=args.max_length,
-    )
     callbacks = [CheckLoss(), TrainingLog(every=200)] + [average] * bool(args.average)
-    if by_quality:
-        callbacks.append(
-            TranslationQuality(
-                sampler,
-                *zip(*validation, strict=True),
-                every=args.bleu_every,
-                filepath=directory.path / "model.keras",
-                average=average,
-                lowercase=args.lowercase,
-                tokenize=args.bleu_tokenize,
-            )
-        )
+    callbacks += [quality] * by_quality
     keeps_best_loss = not (args.average or by_quality)
     samples = validation[:NUM_SAMPLES]
     if args.tensorboard:
@@ -373,7 +373,7 @@ class KeepEpoch(KeepHistory):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves, shows samples, and stops when the time is up."""
-        best = min((row["val_perplexity"] for row in self.history), default=math.inf)
+        best = min((row.get("val_perplexity", math.inf) for row in self.history), default=math.inf)
         super().on_epoch_end(epoch, logs)
         perplexity = logs["val_perplexity"]
         if perplexity < best and self.keeps_best_loss:

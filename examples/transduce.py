@@ -52,6 +52,7 @@ SIZES = {
     "small": dict(num_layers=2, d_model=128, num_heads=4, d_ff=512),
     # Wu et al. 2021, "Applying the Transformer to Character-level Transduction"; its recipe:
     # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --inner-dropout 0.3 --average 0
+    # --position sinusoidal
     "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
 }
 METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
@@ -59,7 +60,7 @@ SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
 SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
-SETTINGS += ("average", "position", "right_to_left")
+SETTINGS += ("average", "position")
 
 
 def main():
@@ -88,7 +89,10 @@ def run(args):
         say(
             f"{len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test"
         )
-        directory.open({name: getattr(args, name) for name in SETTINGS})
+        settings = {name: getattr(args, name) for name in SETTINGS}
+        if args.right_to_left:  # of a run without it nothing is said
+            settings["right_to_left"] = True
+        directory.open(settings)
         tokenizers = tokenizers_of(directory, train, args.right_to_left)
         longest = longest_of(train, validation)
         resume = ExactResume(directory.path)
@@ -150,12 +154,6 @@ def train_model(
     history = directory.read_history(resume.epoch)
     minutes = sum(row["seconds"] for row in history) / 60
     is_trained = resume.epoch >= args.epochs or minutes >= args.minutes
-    # Stopped while the accuracy of the last epoch was measured, a run has no model yet.
-    if is_trained and (directory.path / "model.keras").exists():
-        say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
-        return
-    if resume.epoch:
-        say(f"Going on from epoch {resume.epoch}")
     size = SIZES[args.size]
     model = Transformer(
         tokenizers[0].vocab_size,
@@ -177,7 +175,6 @@ def train_model(
         metrics=[Perplexity(), TokenCount(), PaddingRatio()],
         jit_compile=True,
     )
-    say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
     average = None
     if args.average:
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
@@ -191,6 +188,13 @@ def train_model(
         filepath=directory.path / "model.keras",
         average=average,
     )
+    # Stopped while the accuracy of the last epoch was measured, a run measures it now.
+    if is_trained and quality.last_measured >= resume.epoch:
+        say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
+        return
+    if resume.epoch:
+        say(f"Going on from epoch {resume.epoch}")
+    say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
     log = []
     if args.tensorboard:
         log = [MeasuredTensorBoard(str(directory.path / "tensorboard"))]

@@ -15,7 +15,8 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     With p = softmax(logits) and V entries, `-(1 - e) log p[label] - e / V * sum(log p)`, which is
     `logsumexp(logits) - (1 - e) * logits[label] - e * mean(logits)`. Its gradient,
     `p - (1 - e) * onehot(label) - e / V`, is made in one pass from the logits: no one-hot tensor,
-    and no probabilities are kept. Where `mask` is False both are 0, whatever the logits hold.
+    and no probabilities are kept. Where `mask` is False both are 0, whatever the logits hold. A
+    label that is not in the vocabulary makes the loss NaN, where the backend does not refuse it.
     """
     labels = ops.cast(labels, "int32")
 
@@ -23,6 +24,8 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     def crossentropy(logits):
         log_normaliser = ops.logsumexp(logits, axis=-1)
         label_logits = ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
+        known = (labels >= 0) & (labels < logits.shape[-1])
+        label_logits = ops.where(known, label_logits, float("nan"))
         losses = log_normaliser - (1.0 - label_smoothing) * label_logits
         if label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
@@ -137,13 +140,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, "float32")
-            if len(sample_weight.shape) != 2:
-                raise ValueError(
-                    "`sample_weight` must have shape (batch, length), one weight a token. "
-                    f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
-                )
-            weights = weights * sample_weight
+            weights = weights * checked_sample_weight(sample_weight)
         # Not Keras's own reduction: it also reads a mask that y_pred carries, and the labels alone
         # say what counts.
         total = ops.sum(weights * values)
@@ -176,6 +173,17 @@ def token_weights(labels, logits, pad_id):
             f"{tuple(logits.shape)}"
         )
     return padding_mask(ops.cast(labels, "int32"), pad_id)
+
+
+def checked_sample_weight(sample_weight):
+    """Weights of tokens as float32, after a check that they are (batch, length)."""
+    sample_weight = ops.cast(sample_weight, "float32")
+    if len(sample_weight.shape) != 2:
+        raise ValueError(
+            "`sample_weight` must have shape (batch, length), one weight a token. "
+            f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
+        )
+    return sample_weight
 
 
 def mean_divergence(loss, labels, first_logits, second_logits, sample_weight=None):

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.losses import token_crossentropy, token_weights
+from keras_transformer.losses import checked_sample_weight, token_crossentropy, token_weights
 from keras_transformer.masking import padding_mask, zero_masked
 
 __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
@@ -30,7 +30,7 @@ class _TokenMean(_OfTokens, keras.metrics.Mean):
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
-            weights = weights * ops.cast(sample_weight, "float32")
+            weights = weights * checked_sample_weight(sample_weight)
         values = zero_masked(self.token_values(ops.cast(y_true, "int32"), y_pred), mask)
         # One axis: Mean would average each row first, and rows of long batches would count less.
         return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))

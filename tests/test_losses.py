@@ -219,3 +219,19 @@ def test_a_sum_takes_the_weights_as_they_are_and_without_any_is_the_mean():
     assert float(twin(labels, logits, weights)) == float(total(labels, logits, weights))
     with pytest.raises(ValueError, match="`reduction` must be one of 'mean', 'sum'"):
         MaskedCrossentropy(reduction="none")
+
+
+@pytest.mark.parametrize("label", [-1, 9])
+def test_a_label_outside_the_vocabulary_is_never_taken_for_another(label):
+    batch = np.array([[1, label]], "int32"), normal(5, 1, 2, 4)
+    run = compiled(MaskedCrossentropy(0.1), batch)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # Under XLA, which reads no label outside; TensorFlow's own kernel refuses one.
+        run = tf.function(MaskedCrossentropy(0.1), jit_compile=True)
+    try:
+        value = float(array(run(*batch)))
+    except (IndexError, RuntimeError):  # PyTorch's own
+        return
+    assert math.isnan(value)

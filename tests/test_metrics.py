@@ -76,6 +76,13 @@ def test_padding_and_what_is_stored_there_changes_nothing(metric, bad):
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_a_weight_for_each_sentence_is_refused_even_when_there_are_as_many_tokens(metric):
+    labels, logits = np.array([[1, 2], [2, 1]]), np.zeros((2, 2, 4), "float32")
+    with pytest.raises(ValueError, match=r"`sample_weight` must have shape \(batch, length\)"):
+        metric().update_state(labels, logits, np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_sample_weights_weigh_tokens(metric):
     labels, logits = np.array([[3, 1, 6]]), normal(4, 1, 3, VOCAB, scale=3.0)
     only_the_first = measured(metric(), (labels[:, :1], logits[:, :1]))

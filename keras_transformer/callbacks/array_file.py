@@ -14,7 +14,6 @@ def write_arrays(path, variables, **facts):
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}")
-    facts["dtypes"] = [keras.backend.standardize_dtype(v.dtype) for v in variables]
     values = [as_numpy(variable) for variable in variables]
     with open(scratch, "wb") as file:
         np.savez(file, facts=json.dumps(facts), **{f"v{i}": v for i, v in enumerate(values)})

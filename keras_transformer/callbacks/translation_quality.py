@@ -23,7 +23,9 @@ class TranslationQuality(keras.callbacks.Callback):
     | `"word_error_rate"` | 100 - exact match: for tasks of one word a text |
 
     Figures go into the logs of the epoch as `val_bleu` and so on, so `History`, `CSVLogger` and
-    `TensorBoard` have them when they come after this callback.
+    `TensorBoard` have them when they come after this callback. Epochs that are not measured have
+    NaN there, through which TensorBoard draws no line: give it `every=1`, or leave them out as
+    `MeasuredTensorBoard` of the examples does.
 
     Args:
         translate: function from a list of str to as many str, a `Translator` of the model.
@@ -32,8 +34,9 @@ class TranslationQuality(keras.callbacks.Callback):
         metrics: names from the table; the first chooses the best model.
         every: epochs from one measurement to the next; a shorter training is measured at its end.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
-            `FILE.json`, its epoch and figures, with which a resumed training goes on. A training
-            from epoch 0 is a new one, whose first model takes the place of an earlier one's.
+            `FILE.json`, its epoch and figures and the epoch measured last, with which a resumed
+            training goes on. A training from epoch 0 is a new one, whose first model takes the
+            place of an earlier one's.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
             measured and kept.
         lowercase: whether case counts for nothing in BLEU and chrF.
@@ -86,9 +89,9 @@ class TranslationQuality(keras.callbacks.Callback):
         self.average = average
         self.verbose = arguments.boolean("verbose", verbose)
         self.scorers = make_scorers(self.metrics, lowercase, tokenize)
-        self.best = read_best(self.filepath, self.metrics[0])
-        self._announced = False
-        self._epoch, self._unmeasured = None, self.best is None
+        self.best, self.last_measured = read_best(self.filepath, self.metrics[0])
+        self._announced = self._is_new = False
+        self._epoch = None
 
     def measure(self):
         """Translates the texts; returns the figures as a dict, in percent."""
@@ -101,23 +104,32 @@ class TranslationQuality(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Forgets the best of an earlier training when a new one begins."""
         if epoch == 0:
-            self.best, self._unmeasured = None, True
-            if self.filepath is not None:
-                sidecar(self.filepath).unlink(missing_ok=True)
+            self.best, self.last_measured, self._is_new = None, 0, True
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Lets the file forget too, now that no callback has refused the new training."""
+        if self._is_new and self.filepath is not None:
+            sidecar(self.filepath).unlink(missing_ok=True)
+        self._is_new = False
 
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""
-        self._epoch, self._unmeasured = epoch + 1, bool((epoch + 1) % self.every)
+        self._epoch = epoch + 1
         # CSVLogger takes its columns from the first epoch, so each epoch has them.
         figures = dict.fromkeys(self.metrics, math.nan)
-        if not self._unmeasured:
+        if self._epoch % self.every == 0:
             figures = self._measure_and_keep()
         if logs is not None:
             logs.update({f"val_{name}": figure for name, figure in figures.items()})
 
     def on_train_end(self, logs=None):
-        """Measures the last epoch if it was not yet, so that there is a best model of all."""
-        if self._unmeasured and self.filepath is not None:
+        """Measures the last epoch if it was not yet, so that there is a best model of all.
+
+        Also where an earlier part of the training was killed before it had done so.
+        """
+        if self._epoch is None:  # no epoch was left to train
+            self._epoch = self.params.get("epochs")
+        if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
 
     def _measure_and_keep(self):
@@ -127,7 +139,8 @@ class TranslationQuality(keras.callbacks.Callback):
             is_best = self.best is None or self._key(figures) > self._key(self.best)
             if is_best:
                 self.best = {"epoch": self._epoch, **figures}
-                self._keep()
+            self.last_measured = self._epoch or 0
+            self._keep(is_best)
         if self.verbose:
             self._print(figures, is_best)
         return figures
@@ -137,15 +150,17 @@ class TranslationQuality(keras.callbacks.Callback):
         value = figures[self.metrics[0]]
         return -value if self.metrics[0] == "word_error_rate" else value
 
-    def _keep(self):
+    def _keep(self, is_best):
         if self.filepath is None:
             return
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
         scratch = self.filepath.with_name(f".{self.filepath.name}")
-        self.model.save(scratch)
-        os.replace(scratch, self.filepath)
+        if is_best:
+            self.model.save(scratch)
+            os.replace(scratch, self.filepath)
         scratch = scratch.with_suffix(".json")
-        scratch.write_text(json.dumps(self.best), encoding="utf-8")
+        facts = {**self.best, "last_measured": self.last_measured}
+        scratch.write_text(json.dumps(facts), encoding="utf-8")
         os.replace(scratch, sidecar(self.filepath))
 
     def _print(self, figures, is_best):
@@ -205,9 +220,11 @@ def sidecar(filepath):
 
 
 def read_best(filepath, metric):
-    """The epoch and figures of the best model of an earlier part of the training, or None."""
+    """Epoch and figures of the best model of an earlier part of the training, or None; and the
+    epoch that was measured last, or 0.
+    """
     if filepath is None or not filepath.exists() or not sidecar(filepath).exists():
-        return None
+        return None, 0
     try:
         best = json.loads(sidecar(filepath).read_text(encoding="utf-8"))
         float(best[metric])
@@ -216,4 +233,4 @@ def read_best(filepath, metric):
             f"{sidecar(filepath)} must have the {metric} of the model beside it. Remove both, or "
             "choose by the metric that it has."
         ) from error
-    return best
+    return best, best.pop("last_measured", best.get("epoch") or 0)

@@ -252,17 +252,23 @@ class TranslationGraph(tf.Module):
         return tf.gather(rows.to_tensor(0, shape=[None, width]), places, batch_dims=1)
 
     def _prefixes(self, segments, prefix, limits):
-        """Ids of the prefixes (segments, length), of first segments, and which are too long."""
+        """Ids of the prefixes (segments, length), and which are too long.
+
+        They are of the first segments, or, where the tokenizer reverses, of the last.
+        """
         tokens = self.target_tokenizer.tokenize(prefix)
+        begun = segments.first
+        if getattr(self.target_tokenizer, "reverse", False):
+            begun = tf.concat([segments.first[1:], [True]], axis=0)
         own = self.compiled.max_length
         if own is None:  # as in `Transformer.generate`, `eos_id` counted
             sources = tf.cast(segments.tokens.row_lengths(), tf.int32) + 1
-            own = tf.boolean_mask(sources, segments.first) + EXTRA_LENGTH
+            own = tf.boolean_mask(sources, begun) + EXTRA_LENGTH
         limits = tf.minimum(tf.minimum(limits, own), self.split.longest)
         too_long = tf.cast(tokens.row_lengths(), tf.int32) > limits
         tokens = tf.gather(tokens[:, : self.split.longest], segments.texts)
         ids = tokens.to_tensor(self.model.pad_id)
-        return tf.where(segments.first[:, None], ids, self.model.pad_id), too_long
+        return tf.where(begun[:, None], ids, self.model.pad_id), too_long
 
     def _with_eos(self, tokens):
         """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""

@@ -169,9 +169,10 @@ class Translator:
                 text that is divided, of each part.
             num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
                 gives when None.
-            prefixes: list of str, what each translation must begin with; an empty text gives an
-                empty translation whatever its prefix. With one longer than the output may be,
-                or than the longest source, a text has no translation, and the call warns.
+            prefixes: list of str, what each translation must begin with, or end in where the
+                target tokenizer reverses; an empty text gives an empty translation whatever its
+                prefix. With one longer than the output may be, or than the longest source, a
+                text has no translation, and the call warns.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -219,7 +220,8 @@ class Translator:
 
         A pair is (target, source), two slices of the translation and of the text, in bytes of
         UTF-8: the source is where the decoder's last layer attended most. Attention is no proof
-        of what caused a word, only where the model looked.
+        of what caused a word, only where the model looked. Pairs are in the order in which the
+        model wrote, from the end of each segment where the target tokenizer reverses.
         """
         names = ("target_start", "target_end", "source_start", "source_end")
         found = []

@@ -115,6 +115,7 @@ def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_pa
     new = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
     new.set_model(model_of(2.0))
     new.on_epoch_begin(0)
+    new.on_train_batch_begin(0)
     new.on_epoch_end(0, {})
     again = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
     fit = dict(initial_epoch=1, epochs=3, verbose=0)
@@ -211,6 +212,53 @@ def test_a_training_stopped_before_its_only_measurement_is_measured_when_run_aga
     )
     model_of().fit(DATA, DATA, initial_epoch=3, epochs=3, verbose=0, callbacks=[quality])
     assert file.exists()
+
+
+def test_one_killed_before_its_last_measurement_is_measured_when_run_again(tmp_path):
+    file = tmp_path / "best.keras"
+    arguments = dict(metrics=["exact_match"], every=2, filepath=file, verbose=False)
+    first = TranslationQuality(answers(["x", REFERENCES[1]]), SOURCES, REFERENCES, **arguments)
+    model_of(1.0).fit(DATA, DATA, epochs=2, verbose=0, callbacks=[first])
+    assert first.best == {"epoch": 2, "exact_match": 50.0}
+    # Killed after the third epoch: its state is kept, it is not measured.
+    again = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, **arguments)
+    assert (again.best, again.last_measured) == (first.best, 2)
+    plan = dict(initial_epoch=3, epochs=3, verbose=0)
+    model_of(2.0).fit(DATA, DATA, callbacks=[again], **plan)
+    assert again.best == {"epoch": 3, "exact_match": 100.0}
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
+    # Once measured it is not measured again, whether or not it was the best.
+    for last, epochs in ((REFERENCES, 3), (["x", "y"], 5), (["x", "y"], 5)):
+        calls = []
+        later = TranslationQuality(
+            lambda texts, last=last, calls=calls: calls.append(1) or last,
+            SOURCES, REFERENCES, **arguments,
+        )  # fmt: skip
+        due = later.last_measured < epochs
+        plan = dict(initial_epoch=epochs, epochs=epochs, verbose=0)
+        model_of(3.0).fit(DATA, DATA, callbacks=[later], **plan)
+        assert (len(calls), later.last_measured) == (int(due), epochs)
+        assert later.best == {"epoch": 3, "exact_match": 100.0}
+
+
+def test_a_refused_training_forgets_nothing(tmp_path):
+    """Another callback refuses it: the model that was kept is still the best."""
+
+    class Refuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            raise ValueError("refused")
+
+    file = tmp_path / "best.keras"
+    arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
+    first = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, **arguments)
+    model_of(1.0).fit(DATA, DATA, epochs=1, verbose=0, callbacks=[first])
+    refused = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, **arguments)
+    with pytest.raises(ValueError, match="refused"):
+        model_of(2.0).fit(DATA, DATA, verbose=0, callbacks=[refused, Refuse()])
+    again = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, **arguments)
+    model_of(2.0).fit(DATA, DATA, initial_epoch=1, epochs=2, verbose=0, callbacks=[again])
+    assert again.best == {"epoch": 1, "exact_match": 100.0}
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 1.0
 
 
 def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):

@@ -100,7 +100,7 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
         (tmp_path / name).write_text(text)
     job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 512]
-    job += ["--output", tmp_path / "run", "--seed", 3, "--right-to-left"]
+    job += ["--output", tmp_path / "run", "--seed", 3]
     first = run(*job, "--epochs", 5, "--tensorboard")
     assert first.returncode == 0, first.stderr
     shown = set(names_in_tensorboard(tmp_path / "run" / "tensorboard" / "train"))
@@ -120,7 +120,6 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     assert f"({right} of {len(rows)} test pairs are right)" in again.stdout
     assert right / len(rows) > 0.8
     assert (tmp_path / "run" / "export" / "1" / "saved_model.pb").exists()
-    assert load_tokenizer(tmp_path / "run" / "target.tokenizer").reverse
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
     assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr
@@ -139,7 +138,17 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
     for name, lengths in (("train", [3, 4]), ("validation", [5]), ("test", [6])):
         write(name, lengths)
     job = ["--format", "g2p", "--beam", 2, "--inner-dropout", 0, "--post-norm", "--seed", 1]
-    job += ["--r-drop", 1, "--average", 2, "--peak", 0.001, "--position", "relative"]
+    job += [
+        "--right-to-left",
+        "--r-drop",
+        1,
+        "--average",
+        2,
+        "--peak",
+        0.001,
+        "--position",
+        "relative",
+    ]
     for part in ("train", "validation", "test"):
         job += [f"--{part}", tmp_path / part]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 1024]
@@ -153,6 +162,10 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
     assert f"Word error rate: {wrong / len(rows):.2%} ({len(rows) - wrong:,} of" in summary
     # The longest output in training and validation has 10 phones and its end.
     assert max(len(row["output"].split()) for row in rows) > 10
+    assert load_tokenizer(tmp_path / "run" / "target.tokenizer").reverse
+    job.remove("--right-to-left")
+    other = run(*job, "--output", tmp_path / "run", "--epochs", 6)
+    assert "holds another run: right_to_left was True and is None" in other.stderr
     figures = json.loads((tmp_path / "run" / "model.keras.json").read_text(encoding="utf-8"))
     with open(tmp_path / "run" / "history.csv", newline="", encoding="utf-8") as file:
         rates = [row["val_word_error_rate"] for row in csv.DictReader(file)]

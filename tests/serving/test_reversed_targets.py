@@ -71,6 +71,11 @@ def test_a_prefix_is_what_the_text_ends_in():
     reverse, _ = translators()
     (((text, _),),) = reverse.translate(["a b c"], num_hypotheses=1, prefixes=["G D"])
     assert text.endswith("G D")
+    # Of a source in several segments the last has it.
+    long = spaced("abcdefg" * 10)
+    (((text, _),),) = reverse.translate([long], num_hypotheses=1, prefixes=["G D F E"])
+    assert text.endswith("G D F E")
+    assert len(text.split()) > 12 + 4
 
 
 def test_an_export_writes_the_same(tmp_path):
