@@ -82,11 +82,12 @@ def main():
 
 def told(name, line):
     """What one measurement found, in one line of text."""
-    others = line.get("other_cores", 0)
+    others, own = line.get("other_cores", 0), line.get("own_cores", 2)
     return (
         f"{name:<30} {line['tok_s']:8,} tokens/s, first step {line['first_s']:6.1f} s, "
         f"{line['compilations']} compilations, peak {line['rss_mb']:,} MB"
         + (f"; others took {others} cores" if others > 0.1 else "")
+        + (f"; HAD ONLY {own} CORES" if own < 1.4 else "")
         + ("" if line["dropout"] else "; TRAINS WITHOUT DROPOUT")
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import training
-from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of
+from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of, threads_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -63,8 +63,11 @@ def test_a_training_without_dropout_is_found(rate, is_on):
 
 COMMON = """
 import json
+calls = []
+def rss_mb():
+    return len(calls)
 def report(windows, sizes, label, size, first, extra=None):
-    print(json.dumps({"label": label, **extra}))
+    print(json.dumps({"label": label, "rss_mb": rss_mb(), **extra}))
 def keras_fit_bench(model, make_data, sizes, label, size):
     report(None, sizes, label, size, 0.0)
 def measure(step, sizes, label, size, extra=None):
@@ -76,6 +79,7 @@ import numpy as np
 import common as C
 B, src, inp, tgt = 2, np.ones(4), np.ones(4), np.ones(4)
 def fwd(*batch):
+    C.calls.append(batch)
     assert all(part.shape == (2,) for part in batch)
     return np.float64(random.random() if "--drop" in sys.argv else 1.0)
 def step():
@@ -97,7 +101,14 @@ def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"label": "a peer", "tok_s": 5, "dropout": drop}
+    # The peak is that before the check.
+    expected = {"label": "a peer", "rss_mb": 0, "tok_s": 5, "dropout": drop}
+    assert json.loads(done.stdout) == expected
+
+
+def test_openmp_binds_no_process_whose_threads_are_tensorflows():
+    assert threads_of("kerashub.py") == threads_of("keras_tutorial.py") == {}
+    assert threads_of("torch_nn.py")["OMP_PROC_BIND"] == "true"
 
 
 KERAS_PEER = """
