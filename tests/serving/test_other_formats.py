@@ -7,11 +7,11 @@ from pathlib import Path
 
 import keras
 import pytest
-from trained import translator, words
+from trained import spaced, translator, translator_of_reversed_symbols, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, export_litert, export_onnx
-from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
+from keras_transformer.text import SentencePieceTokenizer
 from translate_portable import PortableTranslator
 
 FORMATS = {
@@ -65,16 +65,14 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
 
 @pytest.mark.parity
 def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
-    source = SymbolTokenizer(WORDS)
-    target = SymbolTokenizer(WORDS, reverse=True)
-    keras.utils.set_random_seed(9)
-    model = Transformer(source.vocab_size, num_layers=1, d_model=32, num_heads=4, d_ff=64)
-    greedy = Translator(model, source, target, search=GreedySearch(), max_length=9)
+    trained = translator_of_reversed_symbols()
+    model, graph = trained.compiled.model, trained.graph
+    tokenizers = graph.source_tokenizer, graph.target_tokenizer
+    greedy = Translator(model, *tokenizers, search=GreedySearch(), max_length=12)
     write(greedy, tmp_path / "portable")
-    generator = random.Random(4)
-    texts = [" ".join(generator.choices(WORDS, k=generator.randint(1, 9))) for _ in range(50)]
+    texts = [*map(spaced, words(100, seed=52)), ""]
     outputs = greedy(texts)
-    assert outputs != Translator(model, source, search=GreedySearch(), max_length=9)(texts)
+    assert outputs != [" ".join(reversed(text.split())) for text in outputs]
     assert PortableTranslator(tmp_path / "portable")(texts) == outputs
 
 

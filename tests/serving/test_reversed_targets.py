@@ -8,29 +8,18 @@ import functools
 
 import pytest
 import tensorflow as tf
-from trained import answer, learnt, words
+from trained import answer, spaced, translator_of_reversed_symbols, words
 
 from keras_transformer.serving import Translator, export
-from keras_transformer.text import SymbolTokenizer
-
-
-def spaced(text):
-    return " ".join(text)
 
 
 @functools.cache
 def translators():
     """Of one model: one whose targets are reversed, and one whose are not."""
-
-    def tokenizers(sources, targets):
-        source = SymbolTokenizer.train([*sources, *targets])
-        return [source, SymbolTokenizer(source.symbols, reverse=True)]
-
-    reverse = learnt(tokenizers, spaced)
-    source = reverse.graph.source_tokenizer
-    compiled = reverse.compiled
-    options = dict(search=compiled.search, max_length=12, max_source_length=32, max_batch_tokens=64)
-    return reverse, Translator(compiled.model, source, source, **options)
+    reverse = translator_of_reversed_symbols()
+    source, compiled = reverse.graph.source_tokenizer, reverse.compiled
+    options = dict(max_length=12, max_source_length=32, max_batch_tokens=64)
+    return reverse, Translator(compiled.model, source, source, search=compiled.search, **options)
 
 
 def turned(text):

@@ -7,7 +7,7 @@ import keras
 
 from keras_transformer import BeamSearch, MaskedCrossentropy, Transformer
 from keras_transformer.serving import Translator
-from keras_transformer.text import CharacterTokenizer, translation_dataset
+from keras_transformer.text import CharacterTokenizer, SymbolTokenizer, translation_dataset
 
 LETTERS = "abcdefg"
 
@@ -31,6 +31,21 @@ def translator():
 def translator_of_two_vocabularies():
     """An id means something else to each side, and the sizes differ."""
     return learnt(lambda *sides: [CharacterTokenizer.train(side) for side in sides])
+
+
+@functools.cache
+def translator_of_reversed_symbols():
+    """Each letter is a symbol, and the target tokenizer reverses."""
+
+    def tokenizers(sources, targets):
+        source = SymbolTokenizer.train([*sources, *targets])
+        return [source, SymbolTokenizer(source.symbols, reverse=True)]
+
+    return learnt(tokenizers, spaced)
+
+
+def spaced(text):
+    return " ".join(text)
 
 
 def learnt(train_tokenizers, written=str):
