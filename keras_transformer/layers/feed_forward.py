@@ -55,13 +55,14 @@ class FeedForward(keras.layers.Layer):
         """Builds both projections."""
         dtype = self.dtype_policy
         inner_shape = (*input_shape[:-1], self.d_ff)
-        self.gate = None
-        if self.activation in GATES:
+        self.gate, activation = None, self.activation
+        if activation in GATES:
             self.gate = keras.layers.Dense(
-                self.d_ff, activation=GATES[self.activation], dtype=dtype, name="gate"
+                self.d_ff, activation=GATES[activation], dtype=dtype, name="gate"
             )
             self.gate.build(input_shape)
-        self.inner = keras.layers.Dense(self.d_ff, dtype=dtype, name="inner")
+            activation = None
+        self.inner = keras.layers.Dense(self.d_ff, activation=activation, dtype=dtype, name="inner")
         self.outer = keras.layers.Dense(input_shape[-1], dtype=dtype, name="outer")
         self.dropout_layer = Dropout(self.dropout, dtype=dtype)
         self.inner.build(input_shape)
@@ -72,23 +73,16 @@ class FeedForward(keras.layers.Layer):
     def call(self, inputs, training=None):
         """Returns the network's output at each position."""
         inner = self.inner(inputs)
-        if self.activation is keras.activations.relu:
-            # The same numbers in either order, as relu(c x) = c relu(x) for c >= 0; in this one
-            # the gradient needs a single tensor of the inner width, what `outer` is given.
-            inner = self.activation(self.dropout_layer(inner, training=training))
-        else:
-            gate = None if self.gate is None else self.gate(inputs)
-            inner = self.dropout_layer(self._activated(inner, gate), training=training)
-        return self.outer(inner)
+        if self.gate is not None:
+            inner = self.gate(inputs) * inner
+        return self.outer(self.dropout_layer(inner, training=training))
 
     def step(self, inputs):
         """As `call`, of the rows of one decoding step."""
-        gate = None if self.gate is None else step_product(self.gate, inputs)
-        inner = self._activated(step_product(self.inner, inputs), gate)
+        inner = step_product(self.inner, inputs)
+        if self.gate is not None:
+            inner = step_product(self.gate, inputs) * inner
         return step_product(self.outer, inner)
-
-    def _activated(self, inner, gate):
-        return self.activation(inner) if gate is None else gate * inner
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
