@@ -220,9 +220,7 @@ def sidecar(filepath):
 
 
 def read_best(filepath, metric):
-    """Epoch and figures of the best model of an earlier part of the training, or None; and the
-    epoch that was measured last, or 0.
-    """
+    """What an earlier part of the training left: the best, or None, and the epoch measured last."""
     if filepath is None or not filepath.exists() or not sidecar(filepath).exists():
         return None, 0
     try:
@@ -233,4 +231,6 @@ def read_best(filepath, metric):
             f"{sidecar(filepath)} must have the {metric} of the model beside it. Remove both, or "
             "choose by the metric that it has."
         ) from error
-    return best, best.pop("last_measured", best.get("epoch") or 0)
+    # A file of before this was kept: nothing is known but that its model's epoch was measured.
+    last_measured = best.pop("last_measured", best.get("epoch") or 0)
+    return best, last_measured
