@@ -74,6 +74,7 @@ def main():
     parser.add_argument("--remat", action="store_true", help="compute layers again, save memory")
     parser.add_argument("--as-keras", choices=AS_KERAS, metavar="PART", help=", ".join(AS_KERAS))
     parser.add_argument("--texts", action="store_true", help="from texts, with metrics and log")
+    parser.add_argument("--steps-per-execution", type=int, default=1, metavar="N", help="Keras's")
     parser.add_argument("--seconds", type=float, default=6.0)
     args = parser.parse_args()
     keras.config.set_dtype_policy(args.policy)
@@ -93,14 +94,17 @@ def main():
         loss=MaskedCrossentropy(label_smoothing=0.1),
         metrics=[Perplexity(), TokenCount(), PaddingRatio()] if args.texts else None,
         jit_compile=args.jit,
+        steps_per_execution=args.steps_per_execution,
     )
     data = (batches_of_texts if args.texts else batches)(rows, length)
+    at_once = args.steps_per_execution
     begun = time.perf_counter()
-    model.fit(data(1), epochs=1, steps_per_epoch=1, verbose=0)
+    model.fit(data(at_once), epochs=1, steps_per_epoch=at_once, verbose=0)
     first = time.perf_counter() - begun
     begun = time.perf_counter()
-    model.fit(data(2), epochs=1, steps_per_epoch=2, verbose=0)
-    steps = max(2, round(args.seconds / 5 / (time.perf_counter() - begun) * 2))
+    model.fit(data(2 * at_once), epochs=1, steps_per_epoch=2 * at_once, verbose=0)
+    step_seconds = (time.perf_counter() - begun) / (2 * at_once)
+    steps = at_once * max(2, round(args.seconds / 5 / step_seconds / at_once))
     clock, log = EpochClock(), [TrainingLog(every=steps)] if args.texts else []
     model.fit(data(6 * steps), epochs=6, steps_per_epoch=steps, verbose=0, callbacks=[clock, *log])
     speed = rows * length * steps / statistics.median(clock.seconds[1:])
@@ -109,7 +113,8 @@ def main():
         "contestant": f"ours {args.policy}{'' if args.jit else ' without XLA'}"
         + " rematerialised" * args.remat
         + (f" with {args.as_keras} as Keras" if args.as_keras else "")
-        + " from texts" * args.texts,
+        + " from texts" * args.texts
+        + (f" by {at_once} steps" if at_once > 1 else ""),
         "size": args.size,
         "tok_s": round(speed),
         "first_s": round(first, 1),
