@@ -38,6 +38,7 @@ COLUMNS = ("ours", "ours, bfloat16")
 TUTORIAL = ["keras_tutorial.py", "--loss", "sparse"]
 TUTORIAL_JAX = ["--backend", "jax", "--drop", *TUTORIAL, "--backend", "jax", "--jit", "1"]
 HUB = ["kerashub.py", "--loss", "sparse"]
+HUB_JAX = ["--backend", "jax", *HUB, "--jit", "1"]
 PEERS = {
     "PyTorch eager": ["torch_nn.py"],
     "PyTorch eager, bfloat16": ["torch_nn.py", "--bf16"],
@@ -49,8 +50,10 @@ PEERS = {
     "Keras tutorial, JAX, bfloat16": [*TUTORIAL_JAX, "--bf16"],
     "KerasHub, graph": [*HUB, "--jit", "0"],
     "KerasHub, XLA": [*HUB, "--jit", "1"],
-    "KerasHub, JAX": ["--backend", "jax", *HUB, "--jit", "1"],
+    "KerasHub, JAX": HUB_JAX,
     "KerasHub, bfloat16": ["--policy", "mixed_bfloat16", *HUB, "--jit", "0"],
+    "KerasHub, XLA, bfloat16": ["--policy", "mixed_bfloat16", *HUB, "--jit", "1"],
+    "KerasHub, JAX, bfloat16": ["--policy", "mixed_bfloat16", *HUB_JAX],
 }
 
 

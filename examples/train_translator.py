@@ -168,6 +168,8 @@ def run_settings(args, train):
     settings = {name: getattr(args, name) for name in names}
     if args.batches_per_epoch:
         settings["batches_per_epoch"] = args.batches_per_epoch
+    if args.bleu_every and args.bleu_tokenize != "13a":
+        settings["bleu_tokenize"] = args.bleu_tokenize
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     if args.model == "recurrent":
@@ -271,6 +273,7 @@ def train_model(
             average=average,
             lowercase=args.lowercase,
             tokenize=args.bleu_tokenize,
+            at_end=False,  # `finish` does it after the last stage
         )
     # Stopped while the quality of the last epoch was measured, a run measures it now.
     if is_trained and (quality is None or quality.last_measured >= epochs_done):
@@ -307,6 +310,8 @@ def train_model(
         if is_trained or model.stop_training:
             break
         epochs_done = last
+    if by_quality:
+        quality.finish()
     keep_average(directory, args, model, average)
 
 

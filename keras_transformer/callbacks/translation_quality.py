@@ -32,7 +32,7 @@ class TranslationQuality(keras.callbacks.Callback):
         sources: texts to translate.
         references: the right translations.
         metrics: names from the table; the first chooses the best model.
-        every: epochs from one measurement to the next; a shorter training is measured at its end.
+        every: epochs from one measurement to the next.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
             `FILE.json`, its epoch and figures and the epoch measured last, with which a resumed
             training goes on. A training from epoch 0 is a new one, whose first model takes the
@@ -42,6 +42,8 @@ class TranslationQuality(keras.callbacks.Callback):
         lowercase: whether case counts for nothing in BLEU and chrF.
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
+        at_end: whether the end of `fit` measures the last epoch where `every` did not. With False,
+            for a training of several calls of `fit`, `finish` does so after the last of them.
 
     Raises:
         ValueError: for a bad argument.
@@ -70,6 +72,7 @@ class TranslationQuality(keras.callbacks.Callback):
         lowercase=False,
         tokenize="13a",
         verbose=True,
+        at_end=True,
     ):
         super().__init__()
         self.translate = translate
@@ -88,6 +91,7 @@ class TranslationQuality(keras.callbacks.Callback):
         self.filepath = None if filepath is None else Path(filepath)
         self.average = average
         self.verbose = arguments.boolean("verbose", verbose)
+        self.at_end = arguments.boolean("at_end", at_end)
         self.scorers = make_scorers(self.metrics, lowercase, tokenize)
         self.best, self.last_measured = read_best(self.filepath, self.metrics[0])
         self._announced = self._is_new = False
@@ -123,6 +127,11 @@ class TranslationQuality(keras.callbacks.Callback):
             logs.update({f"val_{name}": figure for name, figure in figures.items()})
 
     def on_train_end(self, logs=None):
+        """Ends as `finish` does, unless a later `fit` goes on."""
+        if self.at_end:
+            self.finish()
+
+    def finish(self):
         """Measures the last epoch if it was not yet, so that there is a best model of all.
 
         Also where an earlier part of the training was killed before it had done so.

@@ -63,14 +63,46 @@ class Dropout(keras.layers.Dropout):
             return inputs
         if self.noise_shape is not None or self.rate == 1:
             return super().call(inputs, training=training)
-        shape = ops.shape(inputs)
+        return scaled_where(self.kept(inputs), inputs, 1.0 / (1.0 - self.rate))
+
+    def kept(self, inputs):
+        """Returns which elements of `inputs` this training call keeps; the next has others."""
         seeds = SEEDS.get()
         seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
-        words = ops.reshape(random_words(seed, ops.size(inputs)), shape)
+        words = ops.reshape(random_words(seed, ops.size(inputs)), ops.shape(inputs))
         # The words are uniform over all signed 32-bit integers.
-        kept = words >= round(self.rate * 2**32) - 2**31
-        scale = ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
-        return ops.where(kept, inputs * scale, ops.zeros((), inputs.dtype))
+        return words >= round(self.rate * 2**32) - 2**31
+
+
+class ReluDropout(Dropout):
+    """The dropout of `max(0, input)`, whose gradient needs its output alone.
+
+    Where the output is above 0 the input was, and was kept. A relu and a dropout one after the
+    other keep the relu's output and what was dropped as well until the gradient is made.
+    """
+
+    def call(self, inputs, training=False):
+        """Returns the relu of the inputs, in training with elements dropped."""
+        if not training or not 0 < self.rate < 1:
+            return super().call(ops.relu(inputs), training=training)
+        kept, scale = self.kept(inputs), 1.0 / (1.0 - self.rate)
+
+        @ops.custom_gradient
+        def relu_dropout(inputs):
+            outputs = scaled_where(kept, ops.relu(inputs), scale)
+
+            def gradient(*args, upstream=None):
+                upstream = args[0] if upstream is None else upstream  # PyTorch names it
+                return scaled_where(outputs > 0, upstream, scale)
+
+            return outputs, gradient
+
+        return relu_dropout(inputs)
+
+
+def scaled_where(chosen, inputs, scale):
+    """`scale * inputs` where chosen, else 0."""
+    return ops.where(chosen, inputs * ops.cast(scale, inputs.dtype), ops.zeros((), inputs.dtype))
 
 
 def random_words(seed, size):

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.dropout import Dropout, ReluDropout
 from keras_transformer.layers.step_product import step_product
 
 # The activation of the gate in each gated network.
@@ -62,9 +62,12 @@ class FeedForward(keras.layers.Layer):
             )
             self.gate.build(input_shape)
             activation = None
+        dropout = Dropout
+        if activation is keras.activations.relu:
+            dropout, activation = ReluDropout, None
         self.inner = keras.layers.Dense(self.d_ff, activation=activation, dtype=dtype, name="inner")
         self.outer = keras.layers.Dense(input_shape[-1], dtype=dtype, name="outer")
-        self.dropout_layer = Dropout(self.dropout, dtype=dtype)
+        self.dropout_layer = dropout(self.dropout, dtype=dtype)
         self.inner.build(input_shape)
         self.dropout_layer.build(inner_shape)
         self.outer.build(inner_shape)
@@ -82,7 +85,7 @@ class FeedForward(keras.layers.Layer):
         inner = step_product(self.inner, inputs)
         if self.gate is not None:
             inner = step_product(self.gate, inputs) * inner
-        return step_product(self.outer, inner)
+        return step_product(self.outer, self.dropout_layer(inner))
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""

@@ -105,6 +105,22 @@ def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
     assert quality.best == {"epoch": 1, "exact_match": 100.0}
 
 
+def test_of_several_calls_of_fit_only_the_last_is_measured_at_its_end(tmp_path):
+    """So a training that was killed between two of them keeps the model that it would have kept."""
+    arguments = dict(metrics=["exact_match"], filepath=tmp_path / "best.keras", verbose=False)
+    quality = TranslationQuality(
+        answers(["x", "y"]), SOURCES, REFERENCES, every=5, at_end=False, **arguments
+    )
+    model = model_of()
+    model.fit(DATA, DATA, epochs=2, verbose=0, callbacks=[quality])
+    assert (quality.best, quality.last_measured) == (None, 0)
+    model.fit(DATA, DATA, initial_epoch=2, epochs=3, verbose=0, callbacks=[quality])
+    quality.finish()
+    assert quality.best == {"epoch": 3, "exact_match": 0.0}
+    quality.finish()  # has nothing left to do
+    assert quality.last_measured == 3
+
+
 def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_path):
     file = tmp_path / "best.keras"
     arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
@@ -296,6 +312,7 @@ def test_a_file_of_figures_that_does_not_fit_is_named(tmp_path, text):
         ({"metrics": ["bleurt"]}, "`metrics` must be one of"),
         ({"metrics": []}, "at least one metric"),
         ({"every": 0}, "`every` must be a positive integer"),
+        ({"at_end": 1}, "`at_end` must be"),
         ({"references": ["one"]}, "equally many"),
     ],
 )

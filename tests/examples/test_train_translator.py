@@ -174,10 +174,13 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
 @pytest.mark.slow
 def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
     """Two epochs of twice the pairs, then one of the direction asked for; stopped after one."""
-    recipe = ["--both-directions", 2, "--average", 1]
+    recipe = ["--both-directions", 2, "--average", 1, "--bleu-every", 3]
     for output, epochs in (("run", 1), ("run", 3), ("whole", 3)):
         done = run(TRAIN, *job(corpus, tmp_path / output, *recipe, "--epochs", epochs))
         assert done.returncode == 0, done.stdout + done.stderr
+    # The last epoch of both directions is not the run's last, and killed there a run goes on.
+    assert "epoch 3: bleu" in done.stdout
+    assert "epoch 2: bleu" not in done.stdout
     parts, one = (
         np.load(tmp_path / output / "epochs" / "weights-0003.npz") for output in ("run", "whole")
     )

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import EncoderLayer
-from keras_transformer.layers.dropout import Dropout, random_words
+from keras_transformer.layers.dropout import Dropout, ReluDropout, random_words
 from tests.backends import BACKEND, gradients
 
 SHAPE = (64, 32, 32)  # 65,536 elements
@@ -123,6 +123,32 @@ def test_the_gradient_flows_through_what_is_kept():
     kept = ops.convert_to_numpy(twin(np.ones_like(inputs), training=True))
     by_input, _ = gradients(lambda x: ops.sum(layer(x, training=True) ** 2), [inputs])
     np.testing.assert_allclose(by_input[0], 2 * inputs * kept**2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+def test_relu_dropout_is_the_dropout_of_the_relu(rate):
+    """With the masks, values and gradients of the two apart, also where the input is 0."""
+    inputs = np.random.default_rng(0).normal(size=(8, 50)).astype("float32")
+    inputs[0] = 0
+    weights = ops.convert_to_tensor(np.linspace(-1, 1, 50, dtype="float32"))
+    layer, apart = ReluDropout(rate, seed=2), Dropout(rate, seed=2)
+    for _ in range(2):
+        found, expected = (
+            gradients(lambda x, drop=drop: ops.sum(drop(x) ** 3 * weights), [inputs])[0][0]
+            for drop in (
+                lambda x: layer(x, training=True),
+                lambda x: apart(ops.relu(x), training=True),
+            )
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        outputs = ops.convert_to_numpy(layer(inputs, training=True))
+        by_two = ops.convert_to_numpy(apart(np.maximum(inputs, 0), training=True))
+        np.testing.assert_allclose(outputs, by_two, rtol=1e-6)
+    np.testing.assert_array_equal(layer(inputs), np.maximum(inputs, 0))
+    of_nan = layer(np.full((1, 50), np.nan, "float32"), training=True)
+    assert np.isnan(ops.convert_to_numpy(of_nan)).any()  # nothing is hidden
+    share = (outputs > 0).sum() / (inputs > 0).sum()
+    assert share == pytest.approx(1 - rate, abs=0.15)  # of 175: four deviations
 
 
 def test_it_is_off_outside_training_and_keeps_keras_arguments():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import FeedForward
-from keras_transformer.layers.dropout import given_seeds
+from keras_transformer.layers.dropout import Dropout, given_seeds
 from tests.backends import array, normal, randomise
 
 INPUTS = normal(1, 2, 7, 5)
@@ -61,12 +61,15 @@ def test_in_training_it_is_the_dropout_of_the_activated(activation):
     layer.build(INPUTS.shape)
     randomise(layer)
     inputs = keras.ops.convert_to_tensor(INPUTS)
-    seeds = {id(layer.dropout_layer): keras.ops.convert_to_tensor([3, 4], "uint32")}
-    inner = layer.inner(inputs)  # activated, where there is no gate
+    seed = keras.ops.convert_to_tensor([3, 4], "uint32")
+    dropout = Dropout(0.4)
+    inner = layer.inner(inputs)
     if activation == "swiglu":
         inner = layer.gate(inputs) * inner
-    with given_seeds(seeds):
-        expected = layer.outer(layer.dropout_layer(inner, training=True))
+    elif activation == "relu":  # `layer.inner` applies the others itself
+        inner = keras.ops.relu(inner)
+    with given_seeds({id(layer.dropout_layer): seed, id(dropout): seed}):
+        expected = layer.outer(dropout(inner, training=True))
         found = layer(inputs, training=True)
     np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
     assert np.abs(array(found) - array(layer(inputs))).max() > 0.1  # something was dropped
