@@ -85,19 +85,20 @@ class ReluDropout(Dropout):
         """Returns the relu of the inputs, in training with elements dropped."""
         if not training or not 0 < self.rate < 1:
             return super().call(ops.relu(inputs), training=training)
-        kept, scale = self.kept(inputs), 1.0 / (1.0 - self.rate)
+        scale = 1.0 / (1.0 - self.rate)
 
+        # On JAX what is computed again may hold no tensor but its arguments, which are floats.
         @ops.custom_gradient
-        def relu_dropout(inputs):
-            outputs = scaled_where(kept, ops.relu(inputs), scale)
+        def relu_dropout(inputs, kept):
+            outputs = scaled_where(kept > 0, ops.relu(inputs), scale)
 
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream  # PyTorch names it
-                return scaled_where(outputs > 0, upstream, scale)
+                return scaled_where(outputs > 0, upstream, scale), ops.zeros_like(upstream)
 
             return outputs, gradient
 
-        return relu_dropout(inputs)
+        return relu_dropout(inputs, ops.cast(self.kept(inputs), inputs.dtype))
 
 
 def scaled_where(chosen, inputs, scale):
