@@ -4,11 +4,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import keras
+import numpy as np
 from keras import ops
 
 __all__ = ["Dropout"]
 
 SEEDS = ContextVar("SEEDS", default=None)
+
+# PyTorch does not compute with unsigned integers.
+WORD = "int32" if keras.backend.backend() == "torch" else "uint32"
+FACTORS = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
 
 
 @contextmanager
@@ -26,13 +31,14 @@ class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout` with random numbers from a hash of each element's position.
 
     `output = input / (1 - rate)` where kept, else 0; each element is kept when
-    `hash(position, seed, step) >= rate * 2**32`
+    `hash(position, seed, step) >= rate * 2**16`
 
     A general random generator takes nearly a fifth of the time of a training step of a small
     model. The hash is a few integer operations that compilers merge with what reads the output:
     it mixes the position with a key, the result with a second key, and mixes again. Keys follow
     from the layer's seed and from the number of its training calls, so layers and steps have
-    masks of their own, and the same seed gives the same masks on every backend.
+    masks of their own, and the same seed gives the same masks on every backend. A hash of 32 bits
+    decides for two elements, by half of its bits each, so the rate is a multiple of 1/65536.
 
     Args:
         rate: share of the elements to drop, in [0, 1].
@@ -69,9 +75,13 @@ class Dropout(keras.layers.Dropout):
         """Returns which elements of `inputs` this training call keeps; the next has others."""
         seeds = SEEDS.get()
         seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
-        words = ops.reshape(random_words(seed, ops.size(inputs)), ops.shape(inputs))
-        # The words are uniform over all signed 32-bit integers.
-        return words >= round(self.rate * 2**32) - 2**31
+        size = ops.shape(ops.reshape(inputs, (-1,)))[0]
+        words = random_words(seed, (size + 1) // 2)
+        # Each word decides for two elements, of the first and of the second half: its upper 16 bits
+        # for one, its lower 16 for the other. What is below them does not change the comparison.
+        first_kept = min(round(self.rate * 2**16), 2**16 - 1) * 2**16 - 2**31
+        kept = ops.concatenate([words >= first_kept, ops.left_shift(words, 16) >= first_kept])
+        return ops.reshape(kept[:size], ops.shape(inputs))
 
 
 class ReluDropout(Dropout):
@@ -108,18 +118,20 @@ def scaled_where(chosen, inputs, scale):
 
 def random_words(seed, size):
     """`size` signed 32-bit integers from a seed of two integers: int32 (size,)."""
-    seed = ops.cast(seed, "int32")
+    seed = ops.cast(seed, WORD)
     keys = mixed(seed + ops.flip(mixed(seed)))  # each of both numbers
-    return mixed(ops.arange(size, dtype="int32") ^ keys[0], keys[1])
+    positions = ops.cast(ops.arange(size, dtype="int32"), WORD)  # XLA has no range of uint32
+    return ops.cast(mixed(positions ^ keys[0], keys[1]), "int32")
 
 
 def mixed(words, key=0):
     """A bijection of 32-bit integers that lets every bit change about half of all bits."""
-    words = (words ^ shifted(words, 16)) * 0x7FEB352D + key
-    words = (words ^ shifted(words, 15)) * (0x846CA68B - 2**32)
+    words = (words ^ shifted(words, 16)) * FACTORS[0] + key
+    words = (words ^ shifted(words, 15)) * FACTORS[1]
     return words ^ shifted(words, 16)
 
 
 def shifted(words, bits):
-    """Shifts to the right and fills with zeros, which int32 does not do by itself."""
-    return ops.bitwise_and(ops.right_shift(words, bits), 2 ** (32 - bits) - 1)
+    """Shifts to the right and fills with zeros, which signed integers do not by themselves."""
+    words = ops.right_shift(words, bits)
+    return words if WORD == "uint32" else ops.bitwise_and(words, 2 ** (32 - bits) - 1)

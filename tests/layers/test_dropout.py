@@ -96,9 +96,26 @@ def test_one_bit_of_the_seed_the_step_or_the_position_changes_half_of_the_bits()
 def test_a_seed_gives_the_same_masks_on_every_backend():
     kept = masks(Dropout(0.5, seed=9), 3, shape=(16,)).astype(int)
     # Computed once by NumPy from the formula: see `words_by_numpy`.
-    expected = [words_by_numpy(9, step, 16) >= 0 for step in range(3)]
+    words = [words_by_numpy(9, step, 8) for step in range(3)]
+    expected = [np.concatenate([word >= 0, word << 16 >= 0]) for word in words]
     np.testing.assert_array_equal(kept, np.array(expected).astype(int))
     assert len({tuple(mask) for mask in kept}) == 3
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5)])
+def test_an_odd_number_of_elements_has_as_many(shape):
+    layer = Dropout(0.5, seed=4)
+    outputs = [
+        ops.convert_to_numpy(layer(np.ones(shape, "float32"), training=True)) for _ in "abcdef"
+    ]
+    assert {output.shape for output in outputs} == {shape}
+    assert (np.array(outputs) > 0).any(axis=0).any()
+
+
+@pytest.mark.parametrize("rate", [1e-9, 1 - 1e-9])
+def test_a_rate_next_to_0_or_1_is_no_error(rate):
+    output = Dropout(rate, seed=4)(np.ones(1000, "float32"), training=True)
+    assert abs((ops.convert_to_numpy(output) == 0).mean() - rate) < 0.01
 
 
 def words_by_numpy(seed, step, size):
