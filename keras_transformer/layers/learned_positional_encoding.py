@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.added_position import AddedPosition
+from keras_transformer.layers.lookup import looked_up
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -59,4 +60,4 @@ class LearnedPositionalEncoding(AddedPosition):
 
     def rows(self, positions):
         """Returns float32 rows (..., d_model) of integer `positions` (...)."""
-        return ops.cast(ops.take(self.position_vectors, positions, axis=0), "float32")
+        return ops.cast(looked_up(self.position_vectors, positions), "float32")

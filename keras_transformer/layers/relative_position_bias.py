@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.attention_position import AttentionPosition, distances
+from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.waves import position_range
 
 
@@ -92,7 +93,7 @@ class RelativePositionBias(AttentionPosition):
         if not causal:
             after = ops.take(table, ops.clip(distance, 0, self.max_distance), axis=0)
             buckets = ops.where(distance > 0, after + num_buckets, before)
-        bias = ops.take(ops.convert_to_tensor(self.bucket_bias), buckets, axis=0)
+        bias = looked_up(self.bucket_bias, buckets)
         return ops.cast(ops.transpose(bias, (2, 0, 1))[None], "float32")
 
     def compute_output_shape(self, input_shape):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
@@ -95,7 +96,13 @@ class TokenEmbedding(keras.layers.Layer):
             return float32_product(inputs, ops.cast(self.embedding.embeddings, self.compute_dtype))
         if reverse:
             return self.embedding(inputs, reverse=True)
-        return self.embedding(integer_ids("ids", inputs)) * self.d_model**0.5
+        ids = integer_ids("ids", inputs)
+        if dtype_name(ids) not in ("int32", "int64"):
+            ids = ops.cast(ids, "int32")
+        if self.embedding.quantization_mode:
+            return self.embedding(ids) * self.d_model**0.5
+        vectors = looked_up(self.embedding.embeddings, ids)
+        return ops.cast(vectors, self.compute_dtype) * self.d_model**0.5
 
     def logits(self, hidden):
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""

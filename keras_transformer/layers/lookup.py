@@ -1,0 +1,26 @@
+"""Rows of a table, with a gradient that every optimizer reads right."""
+
+import keras
+from keras import ops
+
+
+def looked_up(table, ids):
+    """Returns `table[ids]`, whose gradient is the sum over all places an id stands at.
+
+    TensorFlow's own has a part for each place, and Keras's optimizers (3.15) take them one by one:
+    Adam's second moment is then the sum of squares instead of the square of the sum, so the rows of
+    frequent ids move too far, and the norm of gradients that are clipped is too small.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, ids, axis=0)
+
+    @ops.custom_gradient
+    def lookup(table):
+        def gradient(upstream):
+            parts = ops.reshape(ops.cast(upstream, "float32"), (-1, *table.shape[1:]))
+            rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=table.shape[0])
+            return ops.cast(rows, table.dtype)
+
+        return ops.take(table, ids, axis=0), gradient
+
+    return lookup(ops.reshape(table, table.shape))  # a tensor, where `table` is a variable
