@@ -27,6 +27,7 @@ from keras import ops
 
 from benchmarks.timing import dropout_is_on
 from keras_transformer import (
+    FusedAdam,
     MaskedCrossentropy,
     PaddingRatio,
     Perplexity,
@@ -90,7 +91,7 @@ def main():
     model = Transformer(**vocabularies, **size, remat=args.remat)
     model.build()
     model.compile(
-        optimizer=keras.optimizers.Adam(1e-4, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
+        optimizer=FusedAdam(1e-4, beta_1=0.9, beta_2=0.98, epsilon=1e-9),
         loss=MaskedCrossentropy(label_smoothing=0.1),
         metrics=[Perplexity(), TokenCount(), PaddingRatio()] if args.texts else None,
         jit_compile=args.jit,

@@ -30,6 +30,7 @@ import tensorflow as tf
 from date_pairs import make_pairs, split_pairs
 from keras_transformer import (
     BeamSearch,
+    FusedAdam,
     GreedySearch,
     MaskedCrossentropy,
     PaddingRatio,
@@ -348,7 +349,7 @@ def build_model(args, source_tokenizer, target_tokenizer):
     if args.accumulate > 1:
         accumulation, reduction = args.accumulate, "sum"
         schedule = UpdateSchedule(schedule, args.accumulate)
-    optimizer = keras.optimizers.Adam(
+    optimizer = FusedAdam(
         schedule,
         beta_1=0.9,
         beta_2=0.98,

@@ -21,6 +21,7 @@ from keras_transformer.layers import (
 from keras_transformer.losses import MaskedCrossentropy
 from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
 from keras_transformer.models import RecurrentSeq2Seq, ScoreResult, Transformer
+from keras_transformer.optimizers import FusedAdam
 from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForward",
+    "FusedAdam",
     "GreedySearch",
     "LearnedPositionalEncoding",
     "MaskedAccuracy",

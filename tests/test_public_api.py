@@ -23,6 +23,7 @@ FILES = [
     "keras_transformer.losses",
     "keras_transformer.masking",
     "keras_transformer.metrics",
+    "keras_transformer.optimizers",
     "keras_transformer.schedules",
 ]
 MODULES = [*FOLDERS, *FILES]
@@ -32,6 +33,7 @@ KERAS_CLASSES = (
     keras.layers.Layer,  # models are layers
     keras.losses.Loss,
     keras.metrics.Metric,
+    keras.optimizers.Optimizer,
     keras.optimizers.schedules.LearningRateSchedule,
 )
 EXAMPLE = re.compile(r"^ *Examples?:\s*$", re.MULTILINE)
@@ -112,7 +114,7 @@ def test_names_of_the_readme_are_at_the_top():
 
 def test_names_at_the_top_are_the_same_objects_below():
     top = load("keras_transformer")
-    for name in ["layers", "models", "losses", "metrics", "schedules"]:
+    for name in ["layers", "models", "losses", "metrics", "optimizers", "schedules"]:
         below = load(f"keras_transformer.{name}")
         for key in set(top.__all__) & set(below.__all__):
             assert getattr(top, key) is getattr(below, key)
