@@ -192,14 +192,6 @@ class KeepHistory(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-class MeasuredTensorBoard(keras.callbacks.TensorBoard):
-    """Leaves out what an epoch did not measure: no line is drawn across a NaN."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Writes the values of the epoch."""
-        super().on_epoch_end(epoch, {n: v for n, v in logs.items() if math.isfinite(v)})
-
-
 def differences(found, settings, names):
     """Says which of the settings named are not as found; "" when all are."""
     return ", ".join(

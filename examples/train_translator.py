@@ -43,13 +43,14 @@ from keras_transformer import (
 from keras_transformer.callbacks import (
     AverageCheckpoints,
     ExactResume,
+    MeasuredTensorBoard,
     TrainingLog,
     TranslationQuality,
 )
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import CheckLoss, KeepHistory, MeasuredTensorBoard, RunDirectory, say
+from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from train_options import RECURRENT, SIZES, parse_arguments
 from translator_models import describe, new_model, picture_title
 

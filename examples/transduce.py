@@ -37,6 +37,7 @@ from keras_transformer import (
 from keras_transformer.callbacks import (
     AverageCheckpoints,
     ExactResume,
+    MeasuredTensorBoard,
     TrainingLog,
     TranslationQuality,
 )
@@ -44,7 +45,7 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
 from positions import POSITIONS
-from run_directory import CheckLoss, KeepHistory, MeasuredTensorBoard, RunDirectory, say
+from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 
 # An epoch of 7,000 words takes "small" 10 seconds of one core and "paper" a minute.

@@ -24,8 +24,7 @@ class TranslationQuality(keras.callbacks.Callback):
 
     Figures go into the logs of the epoch as `val_bleu` and so on, so `History`, `CSVLogger` and
     `TensorBoard` have them when they come after this callback. Epochs that are not measured have
-    NaN there, through which TensorBoard draws no line: give it `every=1`, or leave them out as
-    `MeasuredTensorBoard` of the examples does.
+    NaN there, through which TensorBoard draws no line; `MeasuredTensorBoard` leaves them out.
 
     Args:
         translate: function from a list of str to as many str, a `Translator` of the model.

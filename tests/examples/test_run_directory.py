@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import ExactResume
-from run_directory import CheckLoss, KeepHistory, MeasuredTensorBoard, RunDirectory
-from tests.examples.event_files import values_in_tensorboard
+from run_directory import CheckLoss, KeepHistory, RunDirectory
 
 
 def model(value):
@@ -119,20 +118,3 @@ def test_what_was_not_measured_is_left_out_and_time_ends_the_training(directory)
     keep.on_epoch_end(0, {"loss": 1.0, "val_bleu": float("nan")})
     assert list(directory.read_history(1)[0]) == ["epoch", "loss", "seconds"]
     assert keep.model.stop_training
-
-
-def test_tensorboard_has_what_was_measured_alone(tmp_path):
-    """BLEU of every second epoch makes a curve of as many points, and none of NaN."""
-    made = model(1.0)
-    made.compile("sgd", "mse")
-
-    class Bleu(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            logs["val_bleu"] = float(epoch) if epoch % 2 else float("nan")
-
-    data = np.ones((4, 1))
-    log = MeasuredTensorBoard(str(tmp_path))
-    made.fit(data, data, epochs=4, verbose=0, validation_data=(data, data), callbacks=[Bleu(), log])
-    values = list(values_in_tensorboard(tmp_path / "validation"))
-    assert [value for name, value in values if name == "epoch_bleu"] == [1.0, 3.0]
-    assert sum(name == "epoch_loss" for name, _ in values) == 4

@@ -13,7 +13,7 @@ import pytest
 
 from keras_transformer import RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
-from tests.examples.event_files import names_in_tensorboard
+from tests.event_files import names_in_tensorboard
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
 from train_translator import build_model

@@ -12,7 +12,7 @@ import pytest
 
 from keras_transformer.text import load_tokenizer
 from symbol_pairs import read_pairs
-from tests.examples.event_files import names_in_tensorboard
+from tests.event_files import names_in_tensorboard
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
