@@ -288,10 +288,9 @@ def train_model(
         model.set_weights(RunDirectory(args.start_from).load_model().get_weights())
         say(f"Starting from the model of {args.start_from}")
     num_shapes = sum(len(data.report.shapes) for data in (stages[0][1], validation_data))
-    say(
-        f"Training a model of {model.count_params():,} parameters ({describe(args)}); the first "
-        f"epoch also compiles {num_shapes} shapes ..."
-    )
+    compiling = f"; the first epoch also compiles {num_shapes} shapes" * model.jit_compile
+    size = f"{model.count_params():,} parameters"
+    say(f"Training a model of {size} ({describe(args)}){compiling} ...")
     callbacks = [CheckLoss(), TrainingLog(every=200)] + [average] * bool(args.average)
     callbacks += [quality] * by_quality
     keeps_best_loss = not (args.average or by_quality)
@@ -359,15 +358,25 @@ def build_model(args, source_tokenizer, target_tokenizer):
     )
     if args.precision == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    # XLA on a processor gains nothing from bfloat16, TensorFlow's own products do.
-    on_processor = not tf.config.list_physical_devices("GPU")
     model.compile(
         optimizer=optimizer,
         loss=MaskedCrossentropy(label_smoothing=args.label_smoothing, reduction=reduction),
         metrics=[Perplexity(), TokenCount(), PaddingRatio()],
-        jit_compile=not (on_processor and args.precision == "mixed_bfloat16"),
+        jit_compile=xla_pays(args),
     )
     return model
+
+
+def xla_pays(args):
+    """Whether a compiled training step is worth its compilation and its memory.
+
+    On a processor the time of wide layers is that of their products, which XLA makes no faster;
+    and it gains nothing from bfloat16, as TensorFlow's own products do.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return True
+    wide = args.model == "transformer" and SIZES[args.size]["d_model"] >= 512
+    return not wide and args.precision != "mixed_bfloat16"
 
 
 class KeepEpoch(KeepHistory):

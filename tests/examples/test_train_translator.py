@@ -358,6 +358,7 @@ def test_every_size_has_the_model_it_names(size):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = build_model(args, tokenizer, tokenizer)
     assert (model.num_layers, model.d_model) == (SIZES[size]["layers"], SIZES[size]["d_model"])
+    assert model.jit_compile == (size in ("mini", "tiny"))  # on a processor, as tests are
     schedule, warmup = model.optimizer._learning_rate, SIZES[size]["warmup"]
     peak = SIZES[size]["peak"] or (SIZES[size]["d_model"] * warmup) ** -0.5
     assert float(schedule(warmup)) == pytest.approx(peak, rel=1e-2)
