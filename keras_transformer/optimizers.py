@@ -5,9 +5,12 @@ from keras import ops
 
 __all__ = ["FusedAdam"]
 
+# Keras makes one of a subclass on PyTorch, which updates all weights at once.
+KerasAdam = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FusedAdam(keras.optimizers.Adam):
+class FusedAdam(KerasAdam):
     """`keras.optimizers.Adam`, whose update is one operation of TensorFlow for each weight.
 
     `m' = beta_1 m + (1 - beta_1) g`, `v' = beta_2 v + (1 - beta_2) g^2`,

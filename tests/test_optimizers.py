@@ -61,12 +61,24 @@ def test_the_bias_correction_holds_after_many_updates():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_of_half_precision_move(dtype):
-    weights = [
-        weights_after(kind(0.1, epsilon=1e-3), dtype=dtype)
-        for kind in (FusedAdam, keras.optimizers.Adam)
-    ]
-    for weight, other in zip(*weights, strict=True):
-        np.testing.assert_allclose(weight, other, rtol=0.1, atol=0.05)
+    # In bfloat16 Keras's default of beta_2, 0.999, is 1, so that no weight would ever move.
+    before, found, expected = (
+        weights_after(kind(rate, beta_2=0.98, epsilon=1e-3), dtype=dtype)
+        for kind, rate in ((FusedAdam, 0.0), (FusedAdam, 0.1), (keras.optimizers.Adam, 0.1))
+    )
+    for start, weight, other in zip(before, found, expected, strict=True):
+        moved = other - start
+        assert np.abs(moved).max() > 0.02
+        np.testing.assert_allclose(weight - start, moved, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="a class of Keras's on PyTorch")
+def test_all_weights_are_updated_at_once_on_pytorch():
+    def names(kind):
+        return [base.__name__ for base in type(kind()).__mro__]
+
+    assert "TorchParallelOptimizer" in names(keras.optimizers.Adam)
+    assert "TorchParallelOptimizer" in names(FusedAdam)
 
 
 def fitted(optimizer, jit_compile=False):

@@ -63,7 +63,7 @@ class ExactResume(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         if self._found:
-            kind = type(optimizer).__name__
+            kind = kind_of(optimizer)
             if self._optimizer not in (None, kind):
                 raise ValueError(
                     f"the optimizer must be of the kind that {self.path} was saved with, "
@@ -83,7 +83,7 @@ class ExactResume(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Saves the state."""
         self.epoch, self._found = epoch + 1, True
-        kind = type(self.model.optimizer).__name__
+        kind = kind_of(self.model.optimizer)
         write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
 
     def _variables(self):
@@ -93,3 +93,9 @@ class ExactResume(keras.callbacks.Callback):
         optimizers = [model.optimizer] if inner is None else [model.optimizer, inner]
         found = [*model.variables, *(v for optimizer in optimizers for v in optimizer.variables)]
         return list({id(variable): variable for variable in found}.values())
+
+
+def kind_of(optimizer):
+    """The name of its class; where it wraps another, of both."""
+    name, inner = type(optimizer).__name__, getattr(optimizer, "inner_optimizer", None)
+    return name if inner is None else f"{name} of {kind_of(inner)}"

@@ -1,8 +1,7 @@
 """TensorBoard's curves of what only some epochs measure."""
 
-import math
-
 import keras
+import numpy as np
 
 
 class MeasuredTensorBoard(keras.callbacks.TensorBoard):
@@ -25,5 +24,5 @@ class MeasuredTensorBoard(keras.callbacks.TensorBoard):
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the values of the epoch that are finite numbers."""
-        logs = logs or {}
-        super().on_epoch_end(epoch, {n: value for n, value in logs.items() if math.isfinite(value)})
+        measured = {name: v for name, v in (logs or {}).items() if np.all(np.isfinite(v))}
+        super().on_epoch_end(epoch, measured)

@@ -136,7 +136,7 @@ class TranslationQuality(keras.callbacks.Callback):
         Also where an earlier part of the training was killed before it had done so.
         """
         if self._epoch is None:  # no epoch was left to train
-            self._epoch = self.params.get("epochs")
+            self._epoch = (self.params or {}).get("epochs")
         if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
 

@@ -13,11 +13,13 @@ def looked_up(table, ids):
     """
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, ids, axis=0)
+    ids = ops.where(ids < 0, ids + table.shape[0], ids)
+    exact = keras.backend.result_type(table.dtype, "float32")
 
     @ops.custom_gradient
     def lookup(table):
         def gradient(upstream):
-            parts = ops.reshape(ops.cast(upstream, "float32"), (-1, *table.shape[1:]))
+            parts = ops.reshape(ops.cast(upstream, exact), (-1, *table.shape[1:]))
             rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=table.shape[0])
             return ops.cast(rows, table.dtype)
 

@@ -32,6 +32,18 @@ def float32_product(hidden, embeddings):
     return product(hidden, embeddings)
 
 
+class Table(keras.layers.ReversibleEmbedding):
+    """Keras's layer, whose matrix is read as it is and not in the compute dtype.
+
+    So its gradient, the sum over all places an id stands at, is of the matrix's dtype: in float16
+    it may be beyond all numbers, and in bfloat16 a sum of ones stays at 256.
+    """
+
+    def add_weight(self, *args, **kwargs):
+        """Adds a weight that is not cast."""
+        return super().add_weight(*args, **{**kwargs, "autocast": False})
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
     """Looks up token vectors, scaled by sqrt(d_model), and marks padding in its output's mask.
@@ -74,7 +86,7 @@ class TokenEmbedding(keras.layers.Layer):
         self.d_model = arguments.positive_integer("d_model", d_model)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.supports_masking = True
-        self.embedding = keras.layers.ReversibleEmbedding(
+        self.embedding = Table(
             self.vocab_size,
             self.d_model,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import MaskedCrossentropy, Transformer, WarmupSchedule
+from keras_transformer import FusedAdam, MaskedCrossentropy, Transformer, WarmupSchedule
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, array, on_tensorflow
 
@@ -31,9 +31,7 @@ def new_model(policy="float32", accumulate=None, r_drop=0.0):
     size = dict(num_layers=1, d_model=8, num_heads=2, d_ff=8)
     model = Transformer(20, **size, dropout=0.3, r_drop=r_drop, dtype=policy)
     model.build()
-    optimizer = keras.optimizers.Adam(
-        WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate
-    )
+    optimizer = FusedAdam(WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate)
     if policy == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0)
     model.compile(optimizer, MaskedCrossentropy(0.1), jit_compile=BACKEND == "jax")
@@ -97,19 +95,24 @@ def test_another_model_is_refused(tmp_path):
     train(tmp_path, until=1)
     other = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=9)
     other.build()
-    other.compile(keras.optimizers.Adam(), MaskedCrossentropy())
+    other.compile(FusedAdam(), MaskedCrossentropy())
     fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
     with pytest.raises(ValueError, match="must hold the variables of this model and optimizer"):
         other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
 
 
-def test_another_kind_of_optimizer_is_refused(tmp_path):
-    # AdamW and Adam have variables of the same names and shapes.
-    train(tmp_path, until=1)
-    other = new_model()
-    other.compile(keras.optimizers.AdamW(), MaskedCrossentropy())
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_another_kind_of_optimizer_is_refused(tmp_path, wrapped):
+    # AdamW and FusedAdam have variables of the same names and shapes.
+    train(tmp_path, until=1, policy="mixed_float16" if wrapped else "float32")
+    other, optimizer = new_model(), keras.optimizers.AdamW()
+    saved, received = "FusedAdam", "AdamW"
+    if wrapped:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        saved, received = f"LossScaleOptimizer of {saved}", f"LossScaleOptimizer of {received}"
+    other.compile(optimizer, MaskedCrossentropy())
     fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
-    with pytest.raises(ValueError, match=r"was saved with, Adam\. Received: AdamW"):
+    with pytest.raises(ValueError, match=rf"was saved with, {saved}\. Received: {received}"):
         other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
 
 
@@ -137,6 +140,11 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     whole = run(tmp_path / "whole")
     assert whole.wait() == 0
     draw, state = random.Random(7), tmp_path / "killed" / "state.npz"
+    process = run(tmp_path / "killed")  # its first life ends before there is a state
+    time.sleep(draw.uniform(0, 5))
+    assert not state.exists()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
     for _ in range(3):
         before = state.stat().st_mtime_ns if state.exists() else 0
         process = run(tmp_path / "killed")

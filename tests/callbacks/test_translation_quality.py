@@ -121,6 +121,42 @@ def test_of_several_calls_of_fit_only_the_last_is_measured_at_its_end(tmp_path):
     assert quality.last_measured == 3
 
 
+def test_finish_without_any_training_measures_the_model_as_it_is(tmp_path):
+    file = tmp_path / "best.keras"
+    quality = TranslationQuality(
+        answers(REFERENCES), SOURCES, REFERENCES, metrics=["exact_match"], filepath=file
+    )
+    quality.set_model(model_of(3.0))
+    quality.finish()
+    assert array(keras.saving.load_model(file).layers[-1].kernel) == 3.0
+
+
+def test_behind_kerass_swap_the_moving_average_is_measured_and_kept(tmp_path):
+    """As docs/training.md says; without it, Keras takes the average at the end of `fit` alone."""
+    file, model, own, measured = tmp_path / "best.keras", model_of(), [], []
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
+
+    def weight():
+        return float(array(model.trainable_variables[0])[0, 0])
+
+    def translate(texts):
+        measured.append(weight())
+        return REFERENCES if len(measured) == 3 else SOURCES
+
+    arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)
+    quality = TranslationQuality(translate, SOURCES, REFERENCES, **arguments)
+    before = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: own.append(weight()))
+    swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+    model.fit(DATA, DATA, epochs=3, verbose=0, callbacks=[before, swap, quality])
+    average = own[0]  # Keras's begins with the first step
+    for value, found in zip(own[1:], measured[1:], strict=True):
+        average = 0.9 * average + 0.1 * value
+        assert found == pytest.approx(average, rel=1e-5)
+    assert measured[2] < 0.9 * own[2]
+    kernel = array(keras.saving.load_model(file).layers[-1].kernel)
+    assert kernel == pytest.approx(measured[2])
+
+
 def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_path):
     file = tmp_path / "best.keras"
     arguments = dict(metrics=["exact_match"], filepath=file, verbose=False)

@@ -6,7 +6,13 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_transformer import MaskedCrossentropy, Transformer, UpdateSchedule, WarmupSchedule
+from keras_transformer import (
+    FusedAdam,
+    MaskedCrossentropy,
+    Transformer,
+    UpdateSchedule,
+    WarmupSchedule,
+)
 from keras_transformer.callbacks import AverageCheckpoints, ExactResume, TranslationQuality
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, translation_dataset
@@ -39,7 +45,7 @@ def main(directory):
     model.build()
     schedule = UpdateSchedule(WarmupSchedule(32, 50), 2)
     model.compile(
-        keras.optimizers.Adam(schedule, gradient_accumulation_steps=2),
+        FusedAdam(schedule, gradient_accumulation_steps=2),
         MaskedCrossentropy(0.1, reduction="sum"),
         jit_compile=True,
     )

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer import LearnedPositionalEncoding, RelativePositionBias, TokenEmbedding
 from keras_transformer.layers.lookup import looked_up
+from tests.backends import on_tensorflow
 
 
 def token_model():
@@ -63,20 +64,35 @@ def test_ids_of_any_integer_dtype_are_looked_up(dtype):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
-    reason="sums in the compute dtype, as Keras's Embedding",
+@pytest.mark.parametrize(
+    ("policy", "gradient"),
+    # In bfloat16 itself a sum of ones stays at 256; the largest number of float16 is 65,504.
+    [("mixed_bfloat16", 1.0), ("mixed_float16", 1.0), ("mixed_float16", 100.0)],
 )
-def test_many_small_gradients_of_a_half_precision_row_are_all_counted():
-    # In bfloat16 itself a sum of ones stays at 256.
+def test_all_gradients_of_a_half_precision_row_are_counted(policy, gradient):
     ids = keras.Input((1000,), dtype="int32")
-    layer = TokenEmbedding(3, 1, dtype="mixed_bfloat16")
-    model = keras.Model(ids, ops.sum(ops.cast(layer(ids), "float32"), axis=1))
+    layer = TokenEmbedding(3, 1, dtype=policy)
+    model = keras.Model(ids, ops.sum(ops.cast(layer(ids), "float32") * gradient, axis=1))
     before = ops.convert_to_numpy(layer.embedding.embeddings)
     model.compile(keras.optimizers.SGD(1.0), "mean_absolute_error", jit_compile=False)
-    model.fit(np.full((1, 1000), 2), np.full((1, 1), 1e6), verbose=0)
+    model.fit(np.full((1, 1000), 2), np.full((1, 1), 1e9), verbose=0)
     after = ops.convert_to_numpy(layer.embedding.embeddings)
-    np.testing.assert_allclose((after - before)[:, 0], [0, 0, 1000], rtol=0.01)
+    np.testing.assert_allclose((after - before)[:, 0], [0, 0, 1000 * gradient], rtol=0.01)
+
+
+@on_tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_gradient_is_that_of_take_for_negative_ids_too_and_in_every_dtype(dtype):
+    import tensorflow as tf
+
+    table = tf.Variable(np.zeros((4, 1)), dtype=dtype)
+    weights = tf.constant([[1 + 1e-10], [2.0], [4.0]], dtype)
+    gradients = []
+    for look in looked_up, lambda table, ids: ops.take(table, ids, axis=0):
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(look(table, tf.constant([-1, 1, 3])) * weights)
+        gradients.append(tf.convert_to_tensor(tape.gradient(total, table)).numpy())
+    np.testing.assert_array_equal(*gradients)
 
 
 def test_rows_are_those_of_take():

@@ -74,6 +74,17 @@ def test_weights_sum_to_the_number_of_batches_over_each_update():
     assert sum((labels != 0).any() for labels, _ in batches) == 12
 
 
+def test_six_batches_of_4096_tokens_are_an_update_of_the_paper():
+    """About 25,000 source tokens and 25,000 target tokens (Vaswani et al. 2017, 5.1)."""
+    lengths = np.random.default_rng(1).integers(3, 60, 12_000)
+    texts = ["abcdefgh"[:1] * length for length in lengths]
+    arguments = dict(tokens_per_batch=4096, batches_per_update=6, batches_per_epoch=60)
+    data = dataset(texts, texts, max_shapes=8, shuffle=True, **arguments)
+    tokens = [int((labels.numpy() != 0).sum()) for _, labels, _ in data]
+    updates = np.reshape(tokens, (10, 6)).sum(axis=1)  # real ones, padding left out
+    assert 19_000 < updates.min() <= updates.max() <= 6 * 4096
+
+
 def test_an_epoch_of_a_number_of_batches_goes_on_pass_after_pass():
     options = dict(shuffle=True, seed=4)
     whole = dataset(**options)
