@@ -43,6 +43,10 @@ class Table(keras.layers.ReversibleEmbedding):
         """Adds a weight that is not cast."""
         return super().add_weight(*args, **{**kwargs, "autocast": False})
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes the weights as Keras does those of its own class."""
+        super().quantize(mode, type_check=False, config=config)
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenEmbedding(keras.layers.Layer):
