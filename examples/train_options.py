@@ -39,7 +39,7 @@ ADDITIONS = ("r_drop", "subword_dropout", "both_directions", "start_from")
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
 # Nothing is uncertain about a date in another language: smoothed labels only blur it.
-DATES = dict(size="mini", vocab_size=600, epochs=6, tokens_per_batch=2048, label_smoothing=0.0)
+DATES = dict(size="mini", vocab_size=600, epochs=8, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
 LEAST = dict(vocab_size=1, epochs=1, tokens_per_batch=1, accumulate=1, max_length=16, seed=0)
 LEAST |= dict(batches_per_epoch=1, average=0, bleu_every=0, beam_size=1, length_penalty=0)
