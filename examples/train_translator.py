@@ -275,7 +275,6 @@ def train_model(
             average=average,
             lowercase=args.lowercase,
             tokenize=args.bleu_tokenize,
-            at_end=False,  # `finish` does it after the last stage
         )
     # Stopped while the quality of the last epoch was measured, a run measures it now.
     if is_trained and (quality is None or quality.last_measured >= epochs_done):
@@ -299,6 +298,8 @@ def train_model(
         callbacks.append(MeasuredTensorBoard(str(directory.path / "tensorboard")))
     callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
     for last, data in stages:
+        if by_quality:  # a stage's own end is none of the training
+            quality.at_end = last == args.epochs
         model.fit(
             data,
             validation_data=validation_data,

@@ -24,7 +24,9 @@ class TranslationQuality(keras.callbacks.Callback):
 
     Figures go into the logs of the epoch as `val_bleu` and so on, so `History`, `CSVLogger` and
     `TensorBoard` have them when they come after this callback. Epochs that are not measured have
-    NaN there, through which TensorBoard draws no line; `MeasuredTensorBoard` leaves them out.
+    NaN there, through which TensorBoard draws no line; `MeasuredTensorBoard` leaves them out. A NaN
+    is no improvement to `EarlyStopping`: its `patience` counts epochs, so give it `every` times
+    as many as measurements.
 
     Args:
         translate: function from a list of str to as many str, a `Translator` of the model.
@@ -37,11 +39,11 @@ class TranslationQuality(keras.callbacks.Callback):
             training goes on. A training from epoch 0 is a new one, whose first model takes the
             place of an earlier one's.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
-            measured and kept.
+            measured and kept. Without it the weights are measured as they are.
         lowercase: whether case counts for nothing in BLEU and chrF.
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
-        at_end: whether the end of `fit` measures the last epoch where `every` did not. With False,
+        at_end: whether the last epoch of `fit` is measured where `every` does not. With False,
             for a training of several calls of `fit`, `finish` does so after the last of them.
 
     Raises:
@@ -88,6 +90,8 @@ class TranslationQuality(keras.callbacks.Callback):
             raise ValueError("`metrics` must name at least one metric. Received: none")
         self.every = arguments.positive_integer("every", every)
         self.filepath = None if filepath is None else Path(filepath)
+        if self.filepath is not None and self.filepath.suffix != ".keras":
+            raise ValueError(f"`filepath` must end in .keras. Received: filepath={filepath!r}")
         self.average = average
         self.verbose = arguments.boolean("verbose", verbose)
         self.at_end = arguments.boolean("at_end", at_end)
@@ -120,7 +124,8 @@ class TranslationQuality(keras.callbacks.Callback):
         self._epoch = epoch + 1
         # CSVLogger takes its columns from the first epoch, so each epoch has them.
         figures = dict.fromkeys(self.metrics, math.nan)
-        if self._epoch % self.every == 0:
+        is_last = self._epoch == self._last_epoch() or self.model.stop_training
+        if self._epoch % self.every == 0 or (self.at_end and is_last):
             figures = self._measure_and_keep()
         if logs is not None:
             logs.update({f"val_{name}": figure for name, figure in figures.items()})
@@ -133,10 +138,11 @@ class TranslationQuality(keras.callbacks.Callback):
     def finish(self):
         """Measures the last epoch if it was not yet, so that there is a best model of all.
 
-        Also where an earlier part of the training was killed before it had done so.
+        Also where an earlier part of the training was killed before it had done so, and where a
+        callback after this one stopped the training: too late for the logs of the epoch.
         """
         if self._epoch is None:  # no epoch was left to train
-            self._epoch = (self.params or {}).get("epochs")
+            self._epoch = self._last_epoch()
         if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
 
@@ -152,6 +158,10 @@ class TranslationQuality(keras.callbacks.Callback):
         if self.verbose:
             self._print(figures, is_best)
         return figures
+
+    def _last_epoch(self):
+        """The number of the last epoch of `fit`; None outside it."""
+        return (self.params or {}).get("epochs")
 
     def _key(self, figures):
         """The larger the better."""

@@ -178,19 +178,73 @@ def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_pa
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
 
 
-def test_only_every_few_epochs_are_measured():
-    calls = []
-
-    def translate(texts):
-        calls.append(texts)
-        return REFERENCES
-
+@pytest.mark.parametrize("at_end", [False, True])
+def test_every_few_epochs_and_the_last_are_measured_and_logged(at_end):
     quality = TranslationQuality(
-        translate, SOURCES, REFERENCES, metrics=["exact_match"], every=3, verbose=False
+        answers(REFERENCES, ["x", "y"], ["x", REFERENCES[1]]),
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        every=3,
+        at_end=at_end,
+        verbose=False,
+    )
+    history = model_of().fit(DATA, DATA, epochs=7, verbose=0, callbacks=[quality]).history
+    nan, last = np.nan, 50.0 if at_end else np.nan
+    expected = [nan, nan, 100.0, nan, nan, 0.0, last]
+    np.testing.assert_array_equal(history["val_exact_match"], expected)
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_an_epoch_that_another_callback_makes_the_last_is_measured(tmp_path, comes):
+    quality = TranslationQuality(
+        answers(REFERENCES),
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        every=5,
+        filepath=tmp_path / "best.keras",
+        verbose=False,
     )
     model = model_of()
-    model.fit(DATA, DATA, epochs=7, verbose=0, callbacks=[quality])
-    assert calls == [SOURCES, SOURCES]
+
+    def stop(epoch, logs):
+        model.stop_training = epoch == 1
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=stop), quality]
+    if comes == "after":
+        callbacks.reverse()
+    history = model.fit(DATA, DATA, epochs=9, verbose=0, callbacks=callbacks).history
+    assert quality.best == {"epoch": 2, "exact_match": 100.0}
+    logged = 100.0 if comes == "before" else np.nan  # later, it comes too late for the logs
+    np.testing.assert_array_equal(history["val_exact_match"], [np.nan, logged])
+
+
+def test_beside_an_average_it_measures_the_weights_of_the_last_epoch_themselves(tmp_path):
+    """`AverageCheckpoints` has given the model the mean when `fit` is over."""
+    model, own, measured = model_of(1.0), [], []
+
+    def translate(texts):
+        measured.append(float(array(model.layers[-1].kernel)[0, 0]))
+        return REFERENCES
+
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: own.append(float(array(model.layers[-1].kernel)[0, 0]))
+    )
+    quality = TranslationQuality(
+        translate,
+        SOURCES,
+        REFERENCES,
+        metrics=["exact_match"],
+        every=2,
+        filepath=tmp_path / "best.keras",
+        verbose=False,
+    )
+    average = AverageCheckpoints(tmp_path / "epochs")
+    model.fit(DATA, 3 * DATA, epochs=3, verbose=0, callbacks=[note, average, quality])
+    assert measured == own[1:]
+    assert own[0] < own[1] < own[2]
+    assert float(array(model.layers[-1].kernel)[0, 0]) == pytest.approx(np.mean(own))
 
 
 def test_the_mean_of_checkpoints_is_measured_and_kept(tmp_path):
@@ -326,7 +380,8 @@ def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):
     fit(3, 5)
     with open(tmp_path / "log.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["val_exact_match"] for row in rows] == ["nan", "100.0", "nan", "100.0", "nan"]
+    measured = ["nan", "100.0", "100.0", "100.0", "100.0"]  # the last epoch of each `fit` too
+    assert [row["val_exact_match"] for row in rows] == measured
     assert all(float(row["val_loss"]) >= 0 for row in rows)
 
 
@@ -350,6 +405,7 @@ def test_a_file_of_figures_that_does_not_fit_is_named(tmp_path, text):
         ({"every": 0}, "`every` must be a positive integer"),
         ({"at_end": 1}, "`at_end` must be"),
         ({"references": ["one"]}, "equally many"),
+        ({"filepath": "best.weights.h5"}, "must end in .keras. Received: filepath='best.weights"),
     ],
 )
 def test_bad_arguments_raise(change, message):
