@@ -1,10 +1,18 @@
 """A training that goes on, to the bit, where it was killed."""
 
+import math
 from pathlib import Path
 
 import keras
+import numpy as np
 
-from keras_transformer.callbacks.array_file import assign, read_arrays, read_facts, write_arrays
+from keras_transformer.callbacks.array_file import (
+    as_numpy,
+    assign,
+    read_arrays,
+    read_facts,
+    write_arrays,
+)
 
 
 class ExactResume(keras.callbacks.Callback):
@@ -25,14 +33,19 @@ class ExactResume(keras.callbacks.Callback):
     To go on within one process, after an interruption, run all three lines again: the old dataset
     has gone on to the next epoch.
 
-    Put it last among the callbacks, so that an epoch counts as done when the others have ended it.
+    Put it last among the callbacks, so that an epoch counts as done when the others have ended it;
+    but before `keras.callbacks.SwapEMAWeights`, which leaves other weights in the model from the
+    end of an epoch to the next: then a resumed training ends with the same weights but for
+    rounding, as that callback swaps by adding. What other callbacks remember, as how long
+    `ReduceLROnPlateau` has waited, is no part of the state.
 
     Args:
         directory: where the state is kept: one file, replaced as a whole.
 
     Raises:
         ValueError: when the file is of another model or optimizer, when the model is not built,
-            and when `fit` begins at another epoch than the state.
+            when `fit` begins at another epoch than the state, and when it goes on with other
+            weights than were saved.
 
     Example:
 
@@ -53,6 +66,7 @@ class ExactResume(keras.callbacks.Callback):
         facts = read_facts(self.path)
         self.epoch = 0 if facts is None else facts["epoch"]
         self._found = facts is not None
+        self._sample = None  # of the weights saved, until the next epoch begins
         self._optimizer = (facts or {}).get("optimizer")
 
     def on_train_begin(self, logs=None):
@@ -85,6 +99,26 @@ class ExactResume(keras.callbacks.Callback):
         self.epoch, self._found = epoch + 1, True
         kind = kind_of(self.model.optimizer)
         write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
+        self._sample = self._smallest_weight()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Checks that an epoch begins with the weights that were saved at the end of the last."""
+        if self._sample is None:
+            return
+        saved, self._sample = self._sample, None
+        found = self._smallest_weight()
+        if not np.allclose(found, saved, rtol=1e-4, atol=1e-6):
+            raise ValueError(
+                "a training must go on with the weights that it ended an epoch with: put "
+                "ExactResume before the callback that changes them in between, as SwapEMAWeights, "
+                f"and remove {self.path}. Received: other weights, by up to "
+                f"{np.max(np.abs(found - saved)):.3g}"
+            )
+
+    def _smallest_weight(self):
+        """The values of the trainable weight that has the fewest, so a cheap sample of all."""
+        weights = self.model.trainable_variables
+        return as_numpy(min(weights, key=lambda weight: math.prod(weight.shape)))
 
     def _variables(self):
         """All variables that outlast an epoch: weights, seeds, and those of the optimizer."""
