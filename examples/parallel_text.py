@@ -15,7 +15,8 @@ def read_lines(path):
     """
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file. Check the path.")
+        kind = "is no file" if path.exists() else "there is no such file"
+        raise ValueError(f"{path}: {kind}. Check the path.")
     try:
         data = path.read_bytes()
         if data.startswith(GZIP_MAGIC):

@@ -127,8 +127,8 @@ def fill_recipe(parser, args):
         if not all(0 <= value < 1 for value in values):
             parser.error(f"--{name} must be at least 0 and below 1")
     for name in ("peak", "warmup"):
-        if getattr(args, name) is not None and not getattr(args, name) > 0:
-            parser.error(f"--{name} must be above 0")
+        if getattr(args, name) is not None and not 0 < getattr(args, name) < math.inf:
+            parser.error(f"--{name} must be a number above 0")
     args.own_recipe = {name: getattr(args, name) for name in ADDITIONS if getattr(args, name)}
     if args.position != "sinusoidal":
         args.own_recipe["position"] = args.position
@@ -146,6 +146,11 @@ def run_name(source, target, size):
     return f"{source.stem}-{source.suffix[1:]}-{target.suffix[1:]}-{size}"
 
 
+def default_of(name):
+    """What the help says of an option whose default depends on the task."""
+    return f"default: {FILES[name]}, {DATES[name]} for the dates"
+
+
 def make_parser(description):
     """Returns the parser; a default that depends on the task is None here."""
     parser = argparse.ArgumentParser(
@@ -161,15 +166,15 @@ def make_parser(description):
     files.add_argument("--target-locale", default="fr", help="of the dates (default: fr)")
     model = parser.add_argument_group("model and training")
     model.add_argument("--model", choices=["transformer", "recurrent"], default="transformer")
-    model.add_argument("--size", choices=SIZES, help="default: tiny, mini for the dates")
-    model.add_argument("--vocab-size", type=int, help="default: 8000, 600 for the dates")
+    model.add_argument("--size", choices=SIZES, help=default_of("size"))
+    model.add_argument("--vocab-size", type=int, help=default_of("vocab_size"))
     model.add_argument("--separate-vocabularies", action="store_true")
-    model.add_argument("--epochs", type=int, help="default: 30, 6 for the dates")
+    model.add_argument("--epochs", type=int, help=default_of("epochs"))
     model.add_argument("--minutes", type=float, default=math.inf, help="stop training after these")
-    model.add_argument("--tokens-per-batch", type=int, help="default: 4096, 2048 for the dates")
+    model.add_argument("--tokens-per-batch", type=int, help=default_of("tokens_per_batch"))
     model.add_argument("--batches-per-epoch", type=int, metavar="N", help="default: all pairs once")
     model.add_argument("--max-length", type=int, default=128, help="longest sentence, in tokens")
-    model.add_argument("--label-smoothing", type=float, help="default: 0.1, 0 for the dates")
+    model.add_argument("--label-smoothing", type=float, help=default_of("label_smoothing"))
     model.add_argument("--dropout", type=float, help="default: the size's own, as the next three")
     model.add_argument("--peak", type=float, metavar="RATE", help="the largest learning rate")
     model.add_argument("--warmup", type=int, metavar="N", help="updates up to the peak")

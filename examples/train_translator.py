@@ -11,8 +11,6 @@ Transformer, about as large, with attention by the --similarity that you name or
 Stopped with Ctrl-C or by a crash, the same command goes on from the last finished epoch.
 """
 
-import importlib.util
-import math
 import os
 import sys
 import time
@@ -25,37 +23,19 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from date_pairs import make_pairs, split_pairs
-from keras_transformer import (
-    BeamSearch,
-    FusedAdam,
-    GreedySearch,
-    MaskedCrossentropy,
-    PaddingRatio,
-    Perplexity,
-    TokenCount,
-    UpdateSchedule,
-    WarmupSchedule,
-    plots,
-)
-from keras_transformer.callbacks import (
-    AverageCheckpoints,
-    ExactResume,
-    MeasuredTensorBoard,
-    TrainingLog,
-    TranslationQuality,
-)
+from installed import check_installed
+from keras_transformer import BeamSearch, plots
 from keras_transformer.serving import Translator
-from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
+from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from train_options import RECURRENT, SIZES, parse_arguments
-from translator_models import describe, new_model, picture_title
+from run_directory import RunDirectory, say
+from train_options import RECURRENT, parse_arguments
+from translator_models import describe, picture_title
+from translator_training import make_datasets, train_model
 
 NUM_DATE_PAIRS = 30_000
-NUM_SAMPLES = 3
 # What a run must have in common with the one that it starts from.
 START = ("model", "size", "pre_norm", "position", "similarity", "cell")
 START += ("vocab_size", "separate_vocabularies", "lowercase")
@@ -206,204 +186,6 @@ def tokenizers(directory, args, train):
     return learnt[0], learnt[-1]
 
 
-def make_datasets(directory, args, train, validation, source_tokenizer, target_tokenizer):
-    """Returns the stages still to do, each its last epoch and its data, and the validation data."""
-    # A shape costs a compilation, which a short run does not earn back.
-    max_shapes = 2 if args.size == "mini" else 6
-    done = directory.epochs_done()
-
-    def dataset(pairs, **options):
-        return translation_dataset(
-            *zip(*pairs, strict=True),
-            source_tokenizer,
-            target_tokenizer,
-            tokens_per_batch=args.tokens_per_batch,
-            max_length=args.max_length,
-            **options,
-        )
-
-    stages = [(args.epochs, args.both_directions, train)]
-    if done < args.both_directions:
-        both = train + [(target, source) for source, target in train]
-        stages = [(min(args.both_directions, args.epochs), 0, both), *stages]
-    return [
-        (
-            last,
-            dataset(
-                pairs,
-                shuffle=True,
-                seed=args.seed,
-                first_epoch=max(first, done),
-                batches_per_update=args.accumulate,
-                subword_dropout=args.subword_dropout,
-                batches_per_epoch=args.batches_per_epoch,
-                max_shapes=max_shapes,
-            ),
-        )
-        for last, first, pairs in stages
-    ], dataset(validation, max_shapes=max_shapes // 2)
-
-
-def train_model(
-    directory, args, stages, validation_data, validation, source_tokenizer, target_tokenizer
-):
-    """Trains up to `args.epochs` epochs or `args.minutes`, from the last checkpoint if any."""
-    epochs_done = directory.epochs_done()
-    history = directory.read_history(epochs_done)
-    minutes_done = sum(row["seconds"] for row in history) / 60
-    model = build_model(args, source_tokenizer, target_tokenizer)
-    average = None
-    if args.average:
-        average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
-        average.set_model(model)
-    is_trained = epochs_done >= args.epochs or minutes_done >= args.minutes
-    by_quality = bool(args.bleu_every)
-    sampler = Translator(
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        search=GreedySearch(),
-        max_source_length=args.max_length,
-    )
-    quality = None
-    if by_quality:
-        quality = TranslationQuality(
-            sampler,
-            *zip(*validation, strict=True),
-            every=args.bleu_every,
-            filepath=directory.path / "model.keras",
-            average=average,
-            lowercase=args.lowercase,
-            tokenize=args.bleu_tokenize,
-        )
-    # Stopped while the quality of the last epoch was measured, a run measures it now.
-    if is_trained and (quality is None or quality.last_measured >= epochs_done):
-        say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
-        keep_average(directory, args, model, average)
-        return
-    if epochs_done:
-        say(f"Going on from epoch {epochs_done} in {args.output}")
-    elif args.start_from:
-        model.set_weights(RunDirectory(args.start_from).load_model().get_weights())
-        say(f"Starting from the model of {args.start_from}")
-    num_shapes = sum(len(data.report.shapes) for data in (stages[0][1], validation_data))
-    compiling = f"; the first epoch also compiles {num_shapes} shapes" * model.jit_compile
-    size = f"{model.count_params():,} parameters"
-    say(f"Training a model of {size} ({describe(args)}){compiling} ...")
-    callbacks = [CheckLoss(), TrainingLog(every=200)] + [average] * bool(args.average)
-    callbacks += [quality] * by_quality
-    keeps_best_loss = not (args.average or by_quality)
-    samples = validation[:NUM_SAMPLES]
-    if args.tensorboard:
-        callbacks.append(MeasuredTensorBoard(str(directory.path / "tensorboard")))
-    callbacks.append(KeepEpoch(directory, history, args.minutes, sampler, samples, keeps_best_loss))
-    for last, data in stages:
-        if by_quality:  # a stage's own end is none of the training
-            quality.at_end = last == args.epochs
-        model.fit(
-            data,
-            validation_data=validation_data,
-            initial_epoch=epochs_done,
-            epochs=epochs_done if is_trained else last,
-            shuffle=False,  # the dataset does it
-            verbose=1 if sys.stdout.isatty() else 2,
-            callbacks=[*callbacks, ExactResume(directory.path)],
-        )
-        if is_trained or model.stop_training:
-            break
-        epochs_done = last
-    if by_quality:
-        quality.finish()
-    keep_average(directory, args, model, average)
-
-
-def keep_average(directory, args, model, average):
-    """Saves the mean of the last epochs, if it is the model asked for."""
-    if args.average and not args.bleu_every:
-        say(f"Averaging the last {len(average.files())} epochs ...")
-        with average.averaged():
-            directory.save_model(model, "model.keras")
-
-
-def build_model(args, source_tokenizer, target_tokenizer):
-    """Returns the compiled model of `args.size`."""
-    d_model = SIZES[args.size]["d_model"]
-    if args.separate_vocabularies:
-        vocabularies = {
-            "source_vocab_size": source_tokenizer.vocab_size,
-            "target_vocab_size": target_tokenizer.vocab_size,
-        }
-    else:
-        vocabularies = {"vocab_size": source_tokenizer.vocab_size}
-    model = new_model(
-        args,
-        **vocabularies,
-        pad_id=source_tokenizer.pad_id,
-        bos_id=source_tokenizer.bos_id,
-        eos_id=source_tokenizer.eos_id,
-    )
-    # WarmupSchedule peaks at scale / sqrt(d_model * warmup).
-    natural_peak = (d_model * args.warmup) ** -0.5
-    scale = 1.0 if args.peak is None else args.peak / natural_peak
-    schedule = WarmupSchedule(d_model, args.warmup, scale)
-    accumulation, reduction = None, "mean"
-    if args.accumulate > 1:
-        accumulation, reduction = args.accumulate, "sum"
-        schedule = UpdateSchedule(schedule, args.accumulate)
-    optimizer = FusedAdam(
-        schedule,
-        beta_1=0.9,
-        beta_2=0.98,
-        epsilon=1e-9,
-        gradient_accumulation_steps=accumulation,
-    )
-    if args.precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    model.compile(
-        optimizer=optimizer,
-        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing, reduction=reduction),
-        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
-        jit_compile=xla_pays(args),
-    )
-    return model
-
-
-def xla_pays(args):
-    """Whether a compiled training step is worth its compilation and its memory.
-
-    On a processor the time of wide layers is that of their products, which XLA makes no faster;
-    and it gains nothing from bfloat16, as TensorFlow's own products do.
-    """
-    if tf.config.list_physical_devices("GPU"):
-        return True
-    wide = args.model == "transformer" and SIZES[args.size]["d_model"] >= 512
-    return not wide and args.precision != "mixed_bfloat16"
-
-
-class KeepEpoch(KeepHistory):
-    """Keeps each finished epoch in the run directory and shows a few translations."""
-
-    def __init__(self, directory, history, minutes, sampler, samples, keeps_best_loss):
-        super().__init__(directory, history, minutes)
-        self.sampler, self.samples = sampler, samples
-        self.keeps_best_loss = keeps_best_loss
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Saves, shows samples, and stops when the time is up."""
-        best = min((row.get("val_perplexity", math.inf) for row in self.history), default=math.inf)
-        super().on_epoch_end(epoch, logs)
-        perplexity = logs["val_perplexity"]
-        if perplexity < best and self.keeps_best_loss:
-            self.directory.save_model(self.model, "model.keras")
-        say(
-            f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
-            f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
-        )
-        sources = [source for source, _ in self.samples]
-        for (source, reference), output in zip(self.samples, self.sampler(sources), strict=True):
-            say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
-
-
 def evaluate(args, hypotheses, references):
     """Returns the lines that say how good the translations are; the main figure comes last."""
     fold = str.lower if args.lowercase else str  # such a model writes no capitals
@@ -451,16 +233,6 @@ def draw_attention(directory, args, model, source_tokenizer, target_tokenizer, s
         title=picture_title(args),
     )
     figure.savefig(directory.path / "attention.png", dpi=120)
-
-
-def check_installed(*names):
-    """Raises `ImportError` now for a module that would be missed after the training."""
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise ImportError(
-                f"{name} is not installed. Install everything that the examples need with "
-                'pip install "keras-transformer-components[tensorflow,plots,eval]"'
-            )
 
 
 def flat(text):

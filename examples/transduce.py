@@ -10,7 +10,6 @@ file some training pairs are held out.
 Stopped with Ctrl-C or by a crash, the same command goes on.
 """
 
-import argparse
 import csv
 import math
 import os
@@ -24,6 +23,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 
 import keras
 
+from installed import check_installed
 from keras_transformer import (
     BeamSearch,
     GreedySearch,
@@ -46,16 +46,9 @@ from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_
 from parallel_text import hold_out
 from positions import POSITIONS
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from symbol_pairs import FORMATS, read_pairs
+from symbol_pairs import read_pairs
+from transduce_options import SIZES, parse_arguments
 
-# An epoch of 7,000 words takes "small" 10 seconds of one core and "paper" a minute.
-SIZES = {
-    "small": dict(num_layers=2, d_model=128, num_heads=4, d_ff=512),
-    # Wu et al. 2021, "Applying the Transformer to Character-level Transduction"; its recipe:
-    # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --inner-dropout 0.3 --average 0
-    # --position sinusoidal
-    "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
-}
 METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
 SHORTEST = 16  # a Translator reads at least so many symbols
 # What makes a run the run it is.
@@ -66,7 +59,7 @@ SETTINGS += ("average", "position")
 
 def main():
     """Runs the program; returns its exit status."""
-    args = parse_arguments()
+    args = parse_arguments(__doc__)
     try:
         run(args)
     except KeyboardInterrupt:
@@ -82,6 +75,7 @@ def run(args):
     keras.utils.set_random_seed(args.seed)
     directory = RunDirectory(args.output)
     try:
+        check_installed(*["tensorboard"] * args.tensorboard)
         train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
         if args.validation:
             validation = read_pairs(args.validation, args.format)
@@ -110,7 +104,7 @@ def run(args):
                 (validation, dict(max_shapes=1)),
             )
         ]
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
     train_model(directory, args, tokenizers, *datasets, validation, longest, resume)
     finish(directory, args, tokenizers, test, longest)
@@ -155,27 +149,7 @@ def train_model(
     history = directory.read_history(resume.epoch)
     minutes = sum(row["seconds"] for row in history) / 60
     is_trained = resume.epoch >= args.epochs or minutes >= args.minutes
-    size = SIZES[args.size]
-    model = Transformer(
-        tokenizers[0].vocab_size,
-        dropout=args.dropout,
-        attention_dropout=args.inner_dropout,
-        feed_forward_dropout=args.inner_dropout,
-        norm_first=args.norm_first,
-        r_drop=args.r_drop,
-        position=POSITIONS[args.position](),
-        **size,
-    )
-    model.build()
-    scale = args.peak * math.sqrt(size["d_model"] * args.warmup)
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            WarmupSchedule(size["d_model"], args.warmup, scale), beta_2=0.98, global_clipnorm=1.0
-        ),
-        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
-        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
-        jit_compile=True,
-    )
+    model = compiled_model(args, tokenizers[0].vocab_size)
     average = None
     if args.average:
         average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
@@ -218,6 +192,32 @@ def train_model(
     )
 
 
+def compiled_model(args, vocab_size):
+    """Returns the model of `args.size`."""
+    size = SIZES[args.size]
+    model = Transformer(
+        vocab_size,
+        dropout=args.dropout,
+        attention_dropout=args.inner_dropout,
+        feed_forward_dropout=args.inner_dropout,
+        norm_first=args.norm_first,
+        r_drop=args.r_drop,
+        position=POSITIONS[args.position](),
+        **size,
+    )
+    model.build()
+    scale = args.peak * math.sqrt(size["d_model"] * args.warmup)
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            WarmupSchedule(size["d_model"], args.warmup, scale), beta_2=0.98, global_clipnorm=1.0
+        ),
+        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
+        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
+        jit_compile=True,
+    )
+    return model
+
+
 def finish(directory, args, tokenizers, test, longest):
     """Tests the best model and writes predictions, summary and export."""
     search = BeamSearch(args.beam) if args.beam > 1 else GreedySearch()
@@ -240,76 +240,6 @@ def finish(directory, args, tokenizers, test, longest):
     summary = f"{name}: {share:.2%} ({counted})."
     directory.export(translator, summary)
     directory.write("summary.txt", f"{summary}\n")
-
-
-def parse_arguments():
-    """Returns the command line's arguments, checked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--format", choices=FORMATS, required=True)
-    for part in ("train", "test"):
-        parser.add_argument(f"--{part}", metavar="FILE", required=True)
-    parser.add_argument("--validation", metavar="FILE", help="held out when not given")
-    parser.add_argument("--output", metavar="DIR", required=True)
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument(
-        "--position", choices=POSITIONS, default="rotary", help="how positions are told apart"
-    )
-    parser.add_argument(
-        "--right-to-left",
-        action="store_true",
-        help="write the last symbol first: where endings depend on less than what is before them",
-    )
-    parser.add_argument("--dropout", type=float, default=0.3)
-    parser.add_argument(
-        "--inner-dropout", type=float, default=0.1, help="of attention and inner layers"
-    )
-    parser.add_argument("--label-smoothing", type=float, default=0.1)
-    parser.add_argument(
-        "--r-drop", type=float, default=0.0, metavar="WEIGHT", help="of two draws of the dropout"
-    )
-    parser.add_argument(
-        "--post-norm", dest="norm_first", action="store_false", help="normalise after sub-layers"
-    )
-    parser.add_argument("--peak", type=float, default=0.003, help="largest learning rate")
-    parser.add_argument("--warmup", type=int, default=1000, help="updates up to it")
-    parser.add_argument("--tokens-per-batch", type=int, default=2048)
-    parser.add_argument("--epochs", type=int, default=1000)
-    parser.add_argument("--minutes", type=float, default=60.0, help="stop training after these")
-    parser.add_argument("--validate-every", type=int, default=5, metavar="EPOCHS")
-    parser.add_argument(
-        "--average",
-        type=int,
-        default=10,
-        metavar="N",
-        help="the mean of the last N epochs; 0: none",
-    )
-    parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--tensorboard", action="store_true", help="write OUTPUT/tensorboard too")
-    args = parser.parse_args()
-    for name in (
-        "warmup",
-        "tokens_per_batch",
-        "epochs",
-        "minutes",
-        "validate_every",
-        "beam",
-        "peak",
-    ):
-        if not getattr(args, name) > 0:
-            parser.error(f"--{name.replace('_', '-')} must be above 0")
-    if args.average < 0:
-        parser.error("--average must be at least 0")
-    if not 0 <= args.r_drop < math.inf:
-        parser.error("--r-drop must be at least 0")
-    if not 0 <= args.seed < 2**32:
-        parser.error("--seed must be at least 0 and below 2**32")
-    for name in ("dropout", "inner_dropout", "label_smoothing"):
-        if not 0 <= getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 0 and below 1")
-    return args
 
 
 if __name__ == "__main__":

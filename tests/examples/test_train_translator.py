@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
-from keras_transformer import RotaryPositionalEncoding
+from keras_transformer import FusedAdam, RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
-from train_translator import build_model
+from translator_training import build_model
 
 FILES = {
     "README.txt",
@@ -175,6 +176,7 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
 def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
     """Two epochs of twice the pairs, then one of the direction asked for; stopped after one."""
     recipe = ["--both-directions", 2, "--average", 1, "--bleu-every", 3]
+    recipe += ["--precision", "mixed_bfloat16"]
     for output, epochs in (("run", 1), ("run", 3), ("whole", 3)):
         done = run(TRAIN, *job(corpus, tmp_path / output, *recipe, "--epochs", epochs))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -330,8 +332,9 @@ def test_parts_of_the_recipe_may_be_given():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--peak", "0"], "--peak must be above 0"),
-        (["--warmup", "-1"], "--warmup must be above 0"),
+        (["--peak", "0"], "--peak must be a number above 0"),
+        (["--peak", "inf"], "--peak must be a number above 0"),
+        (["--warmup", "-1"], "--warmup must be a number above 0"),
         (["--dropout", "1"], "--dropout must be at least 0 and below 1"),
         (["--subword-dropout", "1"], "--subword-dropout must be at least 0 and below 1"),
         (["--subword-dropout", "0.1", "1"], "--subword-dropout must be at least 0 and below 1"),
@@ -352,17 +355,63 @@ def test_a_bad_recipe_is_refused(given, message, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", SIZES)
-def test_every_size_has_the_model_it_names(size):
+@pytest.mark.parametrize(
+    ("size", "widths", "dropout", "num_weights"),
+    [
+        ("mini", (2, 128, 4, 256), 0.1, 663_040),
+        # Wu et al. 2021, "Good for Misconceived Reasons", table 1.
+        ("tiny", (4, 128, 4, 256), 0.3, 1_325_568),
+        ("small", (6, 512, 4, 1024), 0.3, 31_545_344),
+        # Vaswani et al. 2017, table 3; what it counts has embeddings of 37,000 tokens besides.
+        ("base", (6, 512, 8, 2048), 0.1, 44_138_496),
+        ("big", (6, 1024, 16, 4096), 0.3, 176_357_376),
+    ],
+)
+def test_every_size_is_the_published_one(size, widths, dropout, num_weights):
+    # An attention has a = 4 (d d + d) weights, a feed-forward network f = 2 d d_ff + d_ff + d and a
+    # norm n = 2 d. Layers: L (3 a + 2 f + 5 n), and two norms more where they come first.
     args = arguments_of("--size", size)
     tokenizer = CharacterTokenizer.train(["abc"])
     model = build_model(args, tokenizer, tokenizer)
-    assert (model.num_layers, model.d_model) == (SIZES[size]["layers"], SIZES[size]["d_model"])
+    assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == widths
+    assert (args.dropout, model.dropout) == (dropout, dropout)
+    assert model.count_params() - tokenizer.vocab_size * model.d_model == num_weights
     assert model.jit_compile == (size in ("mini", "tiny"))  # on a processor, as tests are
     schedule, warmup = model.optimizer._learning_rate, SIZES[size]["warmup"]
     peak = SIZES[size]["peak"] or (SIZES[size]["d_model"] * warmup) ** -0.5
     assert float(schedule(warmup)) == pytest.approx(peak, rel=1e-2)
     assert float(schedule(2 * warmup)) < peak
+
+
+@pytest.mark.parametrize(
+    ("precision", "compute", "compiled"),
+    [
+        ("float32", "float32", True),
+        ("mixed_bfloat16", "bfloat16", False),  # on a processor XLA gains nothing from it
+        ("mixed_float16", "float16", True),
+    ],
+)
+def test_a_precision_is_the_model_s_and_float16_scales_its_loss(precision, compute, compiled):
+    args, tokenizer = arguments_of("--precision", precision), CharacterTokenizer.train(["abc"])
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(args.precision)  # as the program does
+    try:
+        model = build_model(args, tokenizer, tokenizer)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert (model.compute_dtype, model.variable_dtype) == (compute, "float32")
+    assert model.encoder.compute_dtype == compute
+    assert model.jit_compile == compiled
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert is_scaled == (precision == "mixed_float16")
+    optimizer = model.optimizer.inner_optimizer if is_scaled else model.optimizer
+    assert isinstance(optimizer, FusedAdam)
+
+
+def test_accumulation_in_float16_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        arguments_of("--precision", "mixed_float16", "--accumulate", 2)
+    assert "--accumulate goes with float32 or mixed_bfloat16" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ import pytest
 from keras_transformer.text import load_tokenizer
 from symbol_pairs import read_pairs
 from tests.event_files import names_in_tensorboard
+from transduce import compiled_model
+from transduce_options import parse_arguments
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -185,3 +187,44 @@ def test_a_missing_file_gives_one_clear_line(tmp_path):
     done = run(*job, "--output", tmp_path / "run")
     assert done.returncode == 1
     assert "there is no such file. Check the path." in done.stderr.splitlines()[-1]
+
+
+def arguments_of(*given):
+    files = ["--format", "pairs", "--train", "a", "--test", "b", "--output", "c"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["transduce.py", *files, *map(str, given)])
+        return parse_arguments("")
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (["--peak", "inf"], "--peak must be a number"),
+        (["--peak", "0"], "--peak must be above 0"),
+        (["--minutes", "nan"], "--minutes must be above 0"),
+        (["--epochs", "0"], "--epochs must be above 0"),
+        (["--average", "-1"], "--average must be at least 0"),
+        (["--inner-dropout", "1"], "--inner-dropout must be at least 0 and below 1"),
+        (["--r-drop", "nan"], "--r-drop must be at least 0"),
+        (["--seed", str(2**32)], "--seed must be at least 0 and below 2**32"),
+    ],
+)
+def test_a_bad_number_is_refused(given, rule, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        arguments_of(*given)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {rule}")
+
+
+@pytest.mark.parametrize(
+    ("size", "widths"),
+    # "paper": Wu et al. 2021, "Applying the Transformer to Character-level Transduction", table 1.
+    [("small", (2, 128, 4, 512)), ("paper", (4, 256, 4, 1024))],
+)
+def test_every_size_is_the_published_one(size, widths):
+    model = compiled_model(arguments_of("--size", size), vocab_size=20)
+    assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == widths
+    rates = [float(model.optimizer._learning_rate(step)) for step in (499, 999, 3999)]
+    # Up to 0.003 after 1,000 updates, then as 1 / sqrt.
+    assert rates == pytest.approx([0.0015, 0.003, 0.0015], rel=1e-5)
+    assert model.optimizer.global_clipnorm == 1.0

@@ -1,0 +1,13 @@
+"""Asks for the packages that a program would miss after its training."""
+
+import importlib.util
+
+
+def check_installed(*names):
+    """Raises `ImportError` now for a module that would be missed after the training."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(
+                f"{name} is not installed. Install everything that the examples need with "
+                'pip install "keras-transformer-components[tensorflow,plots,eval]"'
+            )
