@@ -21,7 +21,13 @@ TENSORFLOW_ONLY = ("text", "serving", "interop", "examples", "benchmarks")
 
 # The first call of a compiled function is slow by nature, which is no fault of the property.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("default"), derandomize=True)
+# A property is tried on JAX and PyTorch with fewer examples: each new shape is compiled there anew.
+settings.register_profile(
+    "ci",
+    parent=settings.get_profile("default"),
+    derandomize=True,
+    max_examples=100 if BACKEND == "tensorflow" else 25,
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
