@@ -36,7 +36,9 @@ def stack(attention_class):
 def test_it_finds_the_lost_mask_of_the_plain_keras_stack_and_passes_ours():
     with pytest.raises(AssertionError, match=r"padding leaks: the output at \[1, [0-2]\] changes"):
         check_padding_invariance(stack(keras.layers.MultiHeadAttention), IDS)
-    assert check_padding_invariance(stack(MultiHeadAttention), IDS) < 1e-5
+    # Its outputs are up to 25, and without AVX-512 XLA rounds them by 1.05e-5; those of Keras's
+    # change by 7.
+    assert check_padding_invariance(stack(MultiHeadAttention), IDS, tolerance=1e-4) < 1e-4
 
 
 def test_it_names_the_sentence_and_the_size():

@@ -19,4 +19,6 @@ def test_values_may_be_wider_than_keys_on_the_fused_path():
     with pytest.raises(Exception, match="shape"):
         theirs(query, memory)
     expected, _ = theirs(query, memory, return_attention_scores=True)
-    np.testing.assert_allclose(array(ours(query, memory)), array(expected), atol=1e-6)
+    # Four units in the last place of outputs near 5, as another order of the sums makes them.
+    found = array(ours(query, memory))
+    np.testing.assert_allclose(found, array(expected), rtol=1e-6, atol=1e-6)
