@@ -107,7 +107,7 @@ class ExactResume(keras.callbacks.Callback):
             return
         saved, self._sample = self._sample, None
         found = self._smallest_weight()
-        if not np.allclose(found, saved, rtol=1e-4, atol=1e-6):
+        if not np.allclose(found, saved, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ValueError(
                 "a training must go on with the weights that it ended an epoch with: put "
                 "ExactResume before the callback that changes them in between, as SwapEMAWeights, "
@@ -118,7 +118,8 @@ class ExactResume(keras.callbacks.Callback):
     def _smallest_weight(self):
         """The values of the trainable weight that has the fewest, so a cheap sample of all."""
         weights = self.model.trainable_variables
-        return as_numpy(min(weights, key=lambda weight: math.prod(weight.shape)))
+        smallest = min(weights, key=lambda weight: math.prod(weight.shape), default=None)
+        return np.zeros(0) if smallest is None else as_numpy(smallest)
 
     def _variables(self):
         """All variables that outlast an epoch: weights, seeds, and those of the optimizer."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import keras
@@ -116,6 +117,20 @@ def test_behind_that_swap_it_is_refused(tmp_path):
     """It would save the average as the weights, and a resumed training would go on with it."""
     with pytest.raises(ValueError, match="put ExactResume before .* other weights, by up to"):
         train_with_moving_average(tmp_path, 2, "behind")
+
+
+@pytest.mark.parametrize("case", ["diverged", "frozen"])
+def test_a_training_without_numbers_or_weights_to_train_is_no_other_training(tmp_path, case):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.trainable = case != "frozen"
+    model.compile("sgd", "mse")
+    if case == "diverged":
+        model.layers[-1].kernel.assign([[np.nan]])
+    data = np.ones((4, 1), "float32")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras says that nothing can be trained
+        model.fit(data, data, epochs=2, verbose=0, callbacks=[ExactResume(tmp_path)])
+    assert ExactResume(tmp_path).epoch == 2
 
 
 def test_another_model_is_refused(tmp_path):
