@@ -110,7 +110,8 @@ def found_within_rounding(theirs, source, options, hypotheses, forbidden=()):
         return found.numpy()
 
     random = np.random.default_rng(0)
-    for rounding in (0.0, *[ROUNDING] * 100):
+    # Without AVX-512 CTranslate2 has been off by more than ROUNDING, in one search of 600.
+    for rounding in (0.0, *[ROUNDING] * 100, *[10 * ROUNDING] * 100):
         sentence = reference_search.Sentence(
             lambda ids, rounding=rounding: logits(ids) + rounding * random.uniform(-1, 1, VOCAB),
             lambda ids: None,
