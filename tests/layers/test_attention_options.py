@@ -235,7 +235,7 @@ def test_attention_over_chosen_axes_equals_the_keras_layer(axes):
     expected, weights = theirs(query, memory, return_attention_scores=True)
     found, own_weights = ours(query, memory, return_attention_scores=True)
     # Processors without AVX-512 add in another order.
-    rounding = 2e-6 * np.abs(array(expected)).max()
+    rounding = 1e-6 * np.abs(array(expected)).max()
     np.testing.assert_allclose(array(found), array(expected), atol=rounding)
     assert own_weights.shape == weights.shape
     np.testing.assert_allclose(array(own_weights), array(weights), atol=1e-6)

@@ -1,5 +1,6 @@
 """The same weights and inputs in Hugging Face's and CTranslate2's engines: the same outputs."""
 
+import copy
 import functools
 
 import numpy as np
@@ -95,8 +96,10 @@ def engines_rules(monkeypatch):
 def found_within_rounding(theirs, source, options, hypotheses, forbidden=()):
     """Whether plain Python finds these hypotheses when log-probabilities change by rounding.
 
-    `hypotheses` are lists of ids, without what pads them.
+    `hypotheses` are lists of ids, without what pads them. The log-probabilities are of float64:
+    those of float32 are themselves off by up to 8e-5 over the twelve words of a hypothesis.
     """
+    theirs = copy.deepcopy(theirs).double()
 
     @functools.cache
     def logits(ids):
@@ -110,8 +113,7 @@ def found_within_rounding(theirs, source, options, hypotheses, forbidden=()):
         return found.numpy()
 
     random = np.random.default_rng(0)
-    # Without AVX-512 CTranslate2 has been off by more than ROUNDING, in one search of 600.
-    for rounding in (0.0, *[ROUNDING] * 100, *[10 * ROUNDING] * 100):
+    for rounding in (0.0, *[ROUNDING] * 100):
         sentence = reference_search.Sentence(
             lambda ids, rounding=rounding: logits(ids) + rounding * random.uniform(-1, 1, VOCAB),
             lambda ids: None,
