@@ -1,6 +1,6 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
-from keras_transformer import callbacks, decoding, layers, masking, models
+from keras_transformer import batches, callbacks, decoding, layers, masking, models
 from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch, Sampling
 from keras_transformer.layers import (
     ALiBi,
@@ -54,6 +54,7 @@ __all__ = [
     "Transformer",
     "UpdateSchedule",
     "WarmupSchedule",
+    "batches",
     "callbacks",
     "decoding",
     "layers",

@@ -26,6 +26,7 @@ LEVELS = {
     "optimizers": (0, 2),
     "decoding": (0, 2),
     "metrics": (0, 3),
+    "batches": (1, 0),
     "layers": (1, 0),
     "checks": (2, 0),
     "models": (2, 0),

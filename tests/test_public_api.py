@@ -10,6 +10,7 @@ import pytest
 
 FOLDERS = [
     "keras_transformer",
+    "keras_transformer.batches",
     "keras_transformer.callbacks",
     "keras_transformer.decoding",
     "keras_transformer.layers",

@@ -1,6 +1,5 @@
 """translation_dataset: sentence pairs as batches of ids, in a bounded number of shapes."""
 
-import dataclasses
 import itertools
 import sys
 
@@ -8,12 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
-from keras_transformer.text.buckets import MULTIPLE, make_buckets, round_up
-from keras_transformer.text.dataset_report import DatasetReport
-from keras_transformer.text.passes import Passes
+from keras_transformer.batches.plan import make_passes
 from keras_transformer.text.strings import text_list
 from keras_transformer.text.subword_dropout import SubwordDropout
-from keras_transformer.text.token_store import tokenize_all
+from keras_transformer.text.tokenization import tokenize_all
 
 
 def translation_dataset(
@@ -115,12 +112,15 @@ def translation_dataset(
     texts = _equally_many(source_texts, target_texts)
     seed = np.random.SeedSequence().entropy if seed is None else seed
     sides = _tokenize(texts, tokenizers, rates, seed, verbose)
-    # One more for the special id of each row.
-    kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
-    room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
-    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes)
-    order = seed if shuffle else None
-    passes = Passes(*sides, buckets, order, target_tokenizer, batches_per_update)
+    passes, report = make_passes(
+        sides,
+        target_tokenizer,
+        tokens_per_batch,
+        max_length,
+        max_shapes,
+        order=seed if shuffle else None,
+        per_update=batches_per_update,
+    )
     batches_per_epoch = batches_per_epoch or passes.num_batches
     if batches_per_epoch % batches_per_update:
         raise ValueError(
@@ -128,9 +128,9 @@ def translation_dataset(
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
     dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
-    dataset.report = _report(len(texts[0]), *num_left_out, room, kept, passes)
+    dataset.report = report
     if verbose:
-        print(dataset.report.summary(max_length), file=sys.stderr)
+        print(report.summary(max_length), file=sys.stderr)
     return dataset
 
 
@@ -216,49 +216,3 @@ def _equally_many(source_texts, target_texts):
             f"Received: {len(source_texts)} source texts and {len(target_texts)} target texts"
         )
     return source_texts, target_texts
-
-
-def _select(source_lengths, target_lengths, max_length):
-    """Returns `(kept, num_too_long, num_empty)`: the indices that stay, and why others do not."""
-    empty = np.minimum(source_lengths, target_lengths) <= 1
-    too_long = ~empty & (np.maximum(source_lengths, target_lengths) > max_length)
-    kept = np.flatnonzero(~empty & ~too_long)
-    num_too_long, num_empty = int(too_long.sum()), int(empty.sum())
-    if not len(kept):
-        raise ValueError(
-            f"At least one pair must have text on both sides and at most max_length={max_length} "
-            f"tokens a side. Received: {len(empty)} pairs, {num_empty} with an empty side, "
-            f"{num_too_long} longer"
-        )
-    return kept, num_too_long, num_empty
-
-
-def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes):
-    sources, targets = source_lengths[kept], target_lengths[kept]
-    longest = int(round_up(max(sources.max(), targets.max())))
-    if tokens_per_batch < longest:
-        raise ValueError(
-            f"`tokens_per_batch` must be at least {longest}, the longest sentence with its special "
-            f"id, rounded up to a multiple of {MULTIPLE}; or lower `max_length`. "
-            f"Received: tokens_per_batch={tokens_per_batch}"
-        )
-    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes)
-    return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
-
-
-def _report(num_pairs, num_too_long, num_empty, lengths, kept, passes):
-    num_tokens = tuple(int(side[kept].sum()) for side in lengths)
-    positions = sum(
-        bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
-        for bucket in passes.buckets
-    )
-    return DatasetReport(
-        num_pairs=num_pairs,
-        num_kept=len(kept),
-        num_too_long=num_too_long,
-        num_empty=num_empty,
-        num_batches=passes.num_batches,
-        shapes=tuple(bucket.shape for bucket in passes.buckets),
-        num_tokens=num_tokens,
-        padding_ratio=1 - sum(num_tokens) / positions,
-    )

@@ -7,7 +7,7 @@ import random
 import numpy as np
 
 from keras_transformer.text.bpe_dropout import BpeDropout
-from keras_transformer.text.token_store import TokenStore
+from keras_transformer.batches.token_store import TokenStore
 
 # A text that came out longer than there is room for is split again so often, and then as ever.
 ATTEMPTS = 4

@@ -1,13 +1,9 @@
 """A tokenized corpus as two flat arrays, and padded batches cut from it."""
 
 import dataclasses
-import sys
-import time
+import itertools
 
 import numpy as np
-
-TEXTS_PER_CALL = 4096
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +17,25 @@ class TokenStore:
 
     flat: np.ndarray
     offsets: np.ndarray
+
+    @classmethod
+    def of_rows(cls, name, rows, pad_id):
+        """Keeps rows of ids; `name` is what errors call them."""
+        rows = [np.asarray(row) for row in rows]
+        for number, row in enumerate(rows):
+            if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+                raise TypeError(
+                    f"`{name}` must be rows of integers. Received: {name}[{number}]={row!r:.100}"
+                )
+        flat = np.concatenate([np.zeros(0, "int64"), *rows])
+        bad = (flat < 0) | (flat == pad_id) | (flat > np.iinfo("int32").max)
+        if bad.any():
+            raise ValueError(
+                f"`{name}` must hold no negative id, none above 2**31 - 1 and no "
+                f"pad_id={pad_id}. Received: {int(flat[bad.argmax()])}"
+            )
+        lengths = itertools.accumulate(map(len, rows), initial=0)
+        return cls(flat.astype("int32"), np.array([*lengths], "int64"))
 
     def __getitem__(self, index):
         """The ids of one text, as a list."""
@@ -69,18 +84,3 @@ class TokenStore:
         if last_id is not None:
             rows[np.arange(len(members)), start + lengths] = last_id
         return rows
-
-
-def tokenize_all(texts, tokenizer, name, verbose):
-    """Returns the `TokenStore` of a list of texts; says how far it is when that takes long."""
-    flats, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
-    last_line = time.monotonic()
-    for start in range(0, len(texts), TEXTS_PER_CALL):
-        ids = tokenizer.tokenize(texts[start : start + TEXTS_PER_CALL])
-        flats.append(ids.flat_values.numpy())
-        lengths.append(ids.row_lengths().numpy())
-        if verbose and time.monotonic() - last_line > SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            done = min(start + TEXTS_PER_CALL, len(texts))
-            print(f"tokenized {done:,} of {len(texts):,} {name} texts", file=sys.stderr)
-    return TokenStore(np.concatenate(flats), np.cumsum(np.concatenate(lengths)))

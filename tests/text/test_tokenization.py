@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from keras_transformer.text import CharacterTokenizer  # noqa: E402
-from keras_transformer.text.token_store import tokenize_all  # noqa: E402
+from keras_transformer.text.tokenization import tokenize_all  # noqa: E402
 
 STORE = tokenize_all(["ab", "", "cba"], CharacterTokenizer("abc"), "source", verbose=False)
 
@@ -25,7 +25,7 @@ def test_rows_are_padded_with_the_ids_asked_for():
 
 
 def test_long_work_says_how_far_it_is(monkeypatch, capfd):
-    monkeypatch.setattr("keras_transformer.text.token_store.SECONDS_BETWEEN_LINES", -1.0)
+    monkeypatch.setattr("keras_transformer.text.tokenization.SECONDS_BETWEEN_LINES", -1.0)
     tokenize_all(["a"] * 5000, CharacterTokenizer("a"), "target", verbose=True)
     _, err = capfd.readouterr()
     assert err == "tokenized 4,096 of 5,000 target texts\ntokenized 5,000 of 5,000 target texts\n"

@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_text")
-
-from keras_transformer.text.buckets import cheapest_runs, make_buckets  # noqa: E402
+from keras_transformer.batches.buckets import cheapest_runs, make_buckets
 
 LENGTHS = st.lists(st.tuples(st.integers(2, 40), st.integers(2, 40)), min_size=1, max_size=60)
 

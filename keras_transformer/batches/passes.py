@@ -2,12 +2,11 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 
-from keras_transformer.text.subword_dropout import SubwordDropout
-from keras_transformer.text.token_store import TokenStore
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.batches.token_store import TokenStore
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,19 +14,19 @@ class Passes:
     """All batches of a training in a row: batch `i` follows from the fields and `i` alone.
 
     Args:
-        sources: the source ids of all pairs, a `TokenStore` or `SubwordDropout`.
+        sources: the source ids of all pairs, a `TokenStore` or what has its methods.
         targets: those of the targets.
         buckets: the shapes of batch, with the pairs of each.
         seed: of the order of each pass; None for from short to long.
-        special: a tokenizer, for `pad_id`, `bos_id` and `eos_id`.
+        special: an object with `pad_id`, `bos_id` and `eos_id`, as a tokenizer.
         batches_per_update: batches whose weights are made together.
     """
 
-    sources: TokenStore | SubwordDropout
-    targets: TokenStore | SubwordDropout
+    sources: TokenStore
+    targets: TokenStore
     buckets: list
     seed: int | None
-    special: Tokenizer
+    special: Any
     batches_per_update: int = 1
 
     @functools.cached_property
@@ -43,16 +42,24 @@ class Passes:
         for position in range(start, start + number):
             if position // self.num_batches != current:
                 current = position // self.num_batches
-                order = self._order(current)
-                sides = zip((self.sources, self.targets), self.room, strict=True)
-                stores = [side.of_pass(current, longest) for side, longest in sides]
-            index = position % self.num_batches
+                batch_at = self.of_pass(current)
+            yield batch_at(position % self.num_batches)
+
+    def of_pass(self, number):
+        """Returns a function from 0, 1, ... `num_batches` - 1 to the batches of pass `number`."""
+        order = self._order(number)
+        sides = zip((self.sources, self.targets), self.room, strict=True)
+        stores = [side.of_pass(number, longest) for side, longest in sides]
+
+        def batch_at(index):
             batch = self._batch(stores, *order[index])
             if self.batches_per_update > 1:
                 first = index - index % self.batches_per_update
                 update = order[first : first + self.batches_per_update]
                 batch += (self._weights(stores[1], batch[1], update),)
-            yield batch
+            return batch
+
+        return batch_at
 
     @functools.cached_property
     def room(self):

@@ -1,11 +1,11 @@
-"""DatasetReport: what became of the pairs given to `translation_dataset`."""
+"""DatasetReport: what became of the pairs given to a dataset."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class DatasetReport:
-    """What became of the pairs given to `translation_dataset`.
+    """What became of the pairs given to `translation_dataset` or `PairDataset`.
 
     With `subword_dropout` the tokens and the padding are those of pass 0.
 
@@ -35,10 +35,10 @@ than max_length=8 tokens (a larger max_length keeps them)'
     num_tokens: tuple
     padding_ratio: float
 
-    def summary(self, max_length):
-        """Returns the one line that `translation_dataset` writes."""
+    def summary(self, max_length, name="translation_dataset"):
+        """Returns the one line that a dataset of this name writes."""
         line = (
-            f"translation_dataset: {self.num_kept:,} of {self.num_pairs:,} pairs in "
+            f"{name}: {self.num_kept:,} of {self.num_pairs:,} pairs in "
             f"{self.num_batches:,} batches of {len(self.shapes)} shapes, "
             f"{self.padding_ratio:.1%} padding"
         )

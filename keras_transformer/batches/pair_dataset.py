@@ -1,0 +1,137 @@
+"""PairDataset: pairs of ids as batches, without TensorFlow."""
+
+import sys
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from keras_transformer import arguments
+from keras_transformer.batches.plan import make_passes
+from keras_transformer.batches.token_store import TokenStore
+
+
+class SpecialIds(NamedTuple):
+    """The ids that are no tokens."""
+
+    pad_id: int
+    bos_id: int
+    eos_id: int
+
+
+class PairDataset(keras.utils.PyDataset):
+    """Batches of `((source_ids, target_in_ids), target_out_ids)` for `fit`, from lists of ids.
+
+    What `text.translation_dataset` makes of texts, this makes of ids that any tokenizer gave, on
+    JAX and PyTorch without TensorFlow: source rows are tokens then eos, target inputs bos then
+    tokens, target outputs tokens then eos, all int32, padded with `pad_id`. Pairs are grouped by
+    length into at most `max_shapes` shapes of batch, chosen to waste the least padding, so that a
+    training step is compiled at most that often. Each pair comes exactly once an epoch; the last
+    batch of a shape is filled with rows of padding, which masks leave without effect.
+
+    Each epoch has an order of its own, a function of the pairs, `seed` and its number alone, so a
+    resumed training can go on where it stopped: with `ExactResume(...).epoch` as `first_epoch`.
+    `fit` ends an epoch, and so do `evaluate` and `predict`. Give `shuffle=False` to `fit`, which
+    otherwise draws an order of its own.
+
+    Args:
+        source_ids: iterable of rows, each a list or array of the ids of one text, without special
+            ids.
+        target_ids: as many.
+        pad_id, bos_id, eos_id: the special ids, as the model has them.
+        tokens_per_batch: the largest rows * padded length of either side of a batch.
+        shuffle: whether each epoch has a new order of pairs and batches. Otherwise batches go
+            from short to long, pairs of a shape in the order given.
+        seed: integer of at least 0; None draws one.
+        max_length: pairs with a side of more tokens, eos included, are left out and counted.
+        max_shapes: the largest number of shapes of batch.
+        first_epoch: number of the first epoch.
+        batches_per_update: as in `text.translation_dataset`: above 1, each batch comes with
+            weights, with which accumulated gradients are the mean over an update's tokens.
+        verbose: whether to write to standard error one line that says what was kept and left out.
+        **kwargs: of `keras.utils.PyDataset`.
+
+    Its attribute `report` is a `DatasetReport`.
+
+    Raises:
+        TypeError: when the rows are not integers.
+        ValueError: when the numbers of rows differ, an id is negative or `pad_id`, no pair is
+            left, `tokens_per_batch` is smaller than one row, or an argument is bad.
+
+    Example:
+
+    >>> from keras_transformer.batches import PairDataset
+    >>> data = PairDataset([[5, 6], [7]], [[8], [9, 9]], verbose=False)
+    >>> (source_ids, target_in_ids), target_out_ids = data[0]
+    >>> target_in_ids.tolist(), target_out_ids.tolist()
+    ([[2, 8, 0, 0], [2, 9, 9, 0]], [[8, 3, 0, 0], [9, 9, 3, 0]])
+    """
+
+    def __init__(
+        self,
+        source_ids,
+        target_ids,
+        pad_id=0,
+        bos_id=2,
+        eos_id=3,
+        tokens_per_batch=4096,
+        shuffle=False,
+        seed=None,
+        max_length=256,
+        max_shapes=6,
+        first_epoch=0,
+        batches_per_update=1,
+        verbose=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        arguments.boolean("shuffle", shuffle)
+        arguments.boolean("verbose", verbose)
+        for name, value in (
+            ("tokens_per_batch", tokens_per_batch),
+            ("max_length", max_length),
+            ("max_shapes", max_shapes),
+            ("batches_per_update", batches_per_update),
+        ):
+            arguments.positive_integer(name, value)
+        special = SpecialIds(pad_id, bos_id, eos_id)
+        others = {"first_epoch": first_epoch, **special._asdict()}
+        for name, value in (others if seed is None else {"seed": seed, **others}).items():
+            arguments.non_negative_integer(name, value)
+        sides = [
+            TokenStore.of_rows(name, rows, pad_id)
+            for name, rows in (("source_ids", source_ids), ("target_ids", target_ids))
+        ]
+        numbers = [len(side.lengths) for side in sides]
+        if numbers[0] != numbers[1]:
+            raise ValueError(
+                "`source_ids` and `target_ids` must be equally many. "
+                f"Received: {numbers[0]} rows of sources and {numbers[1]} of targets"
+            )
+        seed = np.random.SeedSequence().entropy if seed is None else seed
+        self._passes, self.report = make_passes(
+            sides,
+            special,
+            tokens_per_batch,
+            max_length,
+            max_shapes,
+            order=seed if shuffle else None,
+            per_update=batches_per_update,
+        )
+        self._epoch, self._batch_at = first_epoch, self._passes.of_pass(first_epoch)
+        if verbose:
+            print(self.report.summary(max_length, "PairDataset"), file=sys.stderr)
+
+    def __len__(self):
+        return self._passes.num_batches
+
+    def __getitem__(self, index):
+        """The batch of this index in the current epoch."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index must be below {len(self)}. Received: {index}")
+        return self._batch_at(index % len(self))
+
+    def on_epoch_end(self):
+        """Goes to the next epoch."""
+        self._epoch += 1
+        self._batch_at = self._passes.of_pass(self._epoch)

@@ -1,0 +1,78 @@
+"""From the ids of all pairs to the batches of a training: what is kept, and in which shapes."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_transformer.batches.buckets import MULTIPLE, make_buckets, round_up
+from keras_transformer.batches.dataset_report import DatasetReport
+from keras_transformer.batches.passes import Passes
+
+
+def make_passes(sides, special, tokens_per_batch, max_length, max_shapes, order, per_update):
+    """Chooses the pairs and the shapes of batch.
+
+    Args:
+        sides: sources and targets, each a `TokenStore` or what has its methods.
+        special: an object with `pad_id`, `bos_id` and `eos_id`.
+        tokens_per_batch: the largest rows * padded length of either side of a batch.
+        max_length: the most tokens of a side, its special id included.
+        max_shapes: the largest number of shapes.
+        order: seed of the order of each pass; None for from short to long.
+        per_update: batches whose weights are made together.
+
+    Returns:
+        The `Passes` and their `DatasetReport`.
+    """
+    # One more for the special id of each row.
+    kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
+    room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
+    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes)
+    passes = Passes(*sides, buckets, order, special, per_update)
+    return passes, _report(len(sides[0].lengths), *num_left_out, room, kept, passes)
+
+
+def _select(source_lengths, target_lengths, max_length):
+    """Returns `(kept, num_too_long, num_empty)`: the indices that stay, and why others do not."""
+    empty = np.minimum(source_lengths, target_lengths) <= 1
+    too_long = ~empty & (np.maximum(source_lengths, target_lengths) > max_length)
+    kept = np.flatnonzero(~empty & ~too_long)
+    num_too_long, num_empty = int(too_long.sum()), int(empty.sum())
+    if not len(kept):
+        raise ValueError(
+            f"At least one pair must have text on both sides and at most max_length={max_length} "
+            f"tokens a side. Received: {len(empty)} pairs, {num_empty} with an empty side, "
+            f"{num_too_long} longer"
+        )
+    return kept, num_too_long, num_empty
+
+
+def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes):
+    sources, targets = source_lengths[kept], target_lengths[kept]
+    longest = int(round_up(max(sources.max(), targets.max())))
+    if tokens_per_batch < longest:
+        raise ValueError(
+            f"`tokens_per_batch` must be at least {longest}, the longest sentence with its special "
+            f"id, rounded up to a multiple of {MULTIPLE}; or lower `max_length`. "
+            f"Received: tokens_per_batch={tokens_per_batch}"
+        )
+    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes)
+    return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
+
+
+def _report(num_pairs, num_too_long, num_empty, lengths, kept, passes):
+    num_tokens = tuple(int(side[kept].sum()) for side in lengths)
+    positions = sum(
+        bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
+        for bucket in passes.buckets
+    )
+    return DatasetReport(
+        num_pairs=num_pairs,
+        num_kept=len(kept),
+        num_too_long=num_too_long,
+        num_empty=num_empty,
+        num_batches=passes.num_batches,
+        shapes=tuple(bucket.shape for bucket in passes.buckets),
+        num_tokens=num_tokens,
+        padding_ratio=1 - sum(num_tokens) / positions,
+    )
