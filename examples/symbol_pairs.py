@@ -48,17 +48,24 @@ def pairs(line):
     return characters(source), characters(target)
 
 
+def text(line):
+    """Two columns of text as they are, for subwords; later tabs are of the second."""
+    source, target = columns(line.replace("\t", "\n", 1).replace("\t", " "), 2, "\n")
+    return source, target
+
+
 FORMATS = {"inflection": inflection, "g2p": grapheme_to_phoneme, "scan": scan, "pairs": pairs}
+READERS = FORMATS | {"text": text}
 
 
 def read_pairs(path, form):
-    """Returns the pairs of a file in one of the `FORMATS`; a `ValueError` names the bad line."""
+    """Returns the pairs of a file in one of the `READERS`; a `ValueError` names the bad line."""
     found = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            source, target = FORMATS[form](unicodedata.normalize("NFC", line))
+            source, target = READERS[form](unicodedata.normalize("NFC", line))
         except ValueError as error:
             raise ValueError(
                 f"{path}: line {number} {error}, in the format {form!r}. Received: {line!r:.100}"
@@ -69,9 +76,9 @@ def read_pairs(path, form):
     return found
 
 
-def columns(line, number):
+def columns(line, number, separator="\t"):
     """The `number` columns of a line, none of them empty."""
-    found = [column.strip() for column in line.split("\t")]
+    found = [column.strip() for column in line.split(separator)]
     if len(found) != number or not all(found):
         raise ValueError(f"must have {number} columns with tabs between them, none empty")
     return found

@@ -11,7 +11,6 @@ Stopped with Ctrl-C or by a crash, the same command goes on.
 """
 
 import csv
-import math
 import os
 import sys
 import time
@@ -24,16 +23,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 import keras
 
 from installed import check_installed
-from keras_transformer import (
-    BeamSearch,
-    GreedySearch,
-    MaskedCrossentropy,
-    PaddingRatio,
-    Perplexity,
-    TokenCount,
-    Transformer,
-    WarmupSchedule,
-)
+from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.callbacks import (
     AverageCheckpoints,
     ExactResume,
@@ -44,17 +34,12 @@ from keras_transformer.callbacks import (
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
 from parallel_text import hold_out
-from positions import POSITIONS
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import read_pairs
-from transduce_options import SIZES, parse_arguments
+from transduce_model import compiled_model
+from transduce_options import METRIC, SETTINGS, parse_arguments
 
-METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
 SHORTEST = 16  # a Translator reads at least so many symbols
-# What makes a run the run it is.
-SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
-SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
-SETTINGS += ("average", "position")
 
 
 def main():
@@ -190,32 +175,6 @@ def train_model(
             resume,
         ],
     )
-
-
-def compiled_model(args, vocab_size):
-    """Returns the model of `args.size`."""
-    size = SIZES[args.size]
-    model = Transformer(
-        vocab_size,
-        dropout=args.dropout,
-        attention_dropout=args.inner_dropout,
-        feed_forward_dropout=args.inner_dropout,
-        norm_first=args.norm_first,
-        r_drop=args.r_drop,
-        position=POSITIONS[args.position](),
-        **size,
-    )
-    model.build()
-    scale = args.peak * math.sqrt(size["d_model"] * args.warmup)
-    model.compile(
-        optimizer=keras.optimizers.Adam(
-            WarmupSchedule(size["d_model"], args.warmup, scale), beta_2=0.98, global_clipnorm=1.0
-        ),
-        loss=MaskedCrossentropy(label_smoothing=args.label_smoothing),
-        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
-        jit_compile=True,
-    )
-    return model
 
 
 def finish(directory, args, tokenizers, test, longest):

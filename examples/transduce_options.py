@@ -13,7 +13,14 @@ SIZES = {
     # --peak 0.001 --warmup 4000 --tokens-per-batch 8192 --inner-dropout 0.3 --average 0
     # --position sinusoidal
     "paper": dict(num_layers=4, d_model=256, num_heads=4, d_ff=1024),
+    # Wu et al. 2021, "Good for Misconceived Reasons", for corpora like Multi30K.
+    "tiny": dict(num_layers=4, d_model=128, num_heads=4, d_ff=256),
 }
+METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
+# What makes a run the run it is.
+SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
+SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")
+SETTINGS += ("average", "position")
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -22,8 +29,15 @@ class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionH
 
 def parse_arguments(description):
     """Returns the command line's arguments, checked."""
+    parser = make_parser(description)
+    parser.add_argument("--tensorboard", action="store_true", help="write OUTPUT/tensorboard too")
+    return check_arguments(parser)
+
+
+def make_parser(description, formats=FORMATS):
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=Formatter)
-    parser.add_argument("--format", choices=FORMATS, required=True)
+    parser.add_argument("--format", choices=formats, required=True)
     for part in ("train", "test"):
         parser.add_argument(f"--{part}", metavar="FILE", required=True)
     parser.add_argument("--validation", metavar="FILE", help="held out when not given")
@@ -65,7 +79,11 @@ def parse_arguments(description):
     )
     parser.add_argument("--beam", type=int, default=1, help="of the test; 1 is greedy")
     parser.add_argument("--seed", type=int, default=1, help="of weights, batches and dropout")
-    parser.add_argument("--tensorboard", action="store_true", help="write OUTPUT/tensorboard too")
+    return parser
+
+
+def check_arguments(parser):
+    """Returns the parsed arguments, or ends with what is wrong."""
     args = parser.parse_args()
     for name in (
         "warmup",

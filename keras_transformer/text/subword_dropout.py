@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.batches.token_store import TokenStore
+from keras_transformer.text.bpe_dropout import BpeDropout
 
 # A text that came out longer than there is room for is split again so often, and then as ever.
 ATTEMPTS = 4

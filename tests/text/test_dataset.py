@@ -10,8 +10,8 @@ pytest.importorskip("tensorflow_text")
 
 import keras  # noqa: E402
 
-from keras_transformer.text import CharacterTokenizer, translation_dataset  # noqa: E402
 from keras_transformer.batches.dataset_report import DatasetReport  # noqa: E402
+from keras_transformer.text import CharacterTokenizer, translation_dataset  # noqa: E402
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKENIZER = CharacterTokenizer(LETTERS)
