@@ -25,13 +25,13 @@ class Symbols:
     @classmethod
     def train(cls, texts):
         """All symbols of the texts, the most frequent first, then by code point."""
-        counts = collections.Counter(symbol for text in texts for symbol in text.split())
+        counts = collections.Counter(symbol for text in texts for symbol in symbols_of(text))
         return cls(sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
 
     @classmethod
     def load(cls, path, reverse=False):
         """Reads what `save` wrote."""
-        return cls(path.read_text(encoding="utf-8").split(), reverse)
+        return cls(symbols_of(path.read_text(encoding="utf-8")), reverse)
 
     def save(self, path):
         """Writes the symbols to a file."""
@@ -44,7 +44,7 @@ class Symbols:
 
     def encode(self, text):
         """The ids of a text."""
-        return [self.ids.get(symbol, UNK_ID) for symbol in text.split()][:: self.step]
+        return [self.ids.get(symbol, UNK_ID) for symbol in symbols_of(text)][:: self.step]
 
     def decode(self, ids):
         """The text of ids."""
@@ -94,6 +94,11 @@ class Subwords:
     def save(self, path):
         """Writes the model to a file."""
         write(path, self.model)
+
+
+def symbols_of(text):
+    """The symbols of a text: white space is that of ASCII."""
+    return [symbol.decode() for symbol in text.encode().split()]
 
 
 def write(path, data):

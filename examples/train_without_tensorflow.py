@@ -44,12 +44,16 @@ EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text s
 EXPORT = """\
 To serve it, where TensorFlow is installed:
     import keras
+    from keras_transformer import {search_class}
     from keras_transformer.serving import Translator
     from keras_transformer.text import {tokenizer}
     model = keras.saving.load_model("{path}/model.keras")
     with open("{path}/{file}", {mode}) as file:
         source = {tokenizer}({read})
-    Translator(model, source{target}).export("{path}/export/1")
+    translator = Translator(
+        model, source{target}, search={search}, max_length={length}
+    )
+    translator.export("{path}/export/1")
 """
 
 
@@ -97,6 +101,8 @@ def run(args):
     """Reads, trains what is left to train, and tests."""
     keras.utils.set_random_seed(args.seed)
     directory = RunDirectory(args.output)
+    if keras.backend.backend() == "tensorflow":
+        sys.exit("error: with TensorFlow use transduce.py, or set KERAS_BACKEND to jax or torch")
     try:
         check_installed(*["sentencepiece", "sacrebleu"] * (args.format == "text"))
         train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
@@ -257,9 +263,7 @@ def metric_of(args):
 
 def finish(directory, args, vocabularies, test, longest):
     """Tests the best model; writes predictions, summary, and a picture where matplotlib is."""
-    search = GreedySearch()
-    if args.beam > 1:
-        search = BeamSearch(args.beam, args.length_penalty)
+    search = BeamSearch(args.beam, args.length_penalty) if args.beam > 1 else GreedySearch()
     model = directory.load_model()
     sources, references = zip(*test, strict=True)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
@@ -273,7 +277,7 @@ def finish(directory, args, vocabularies, test, longest):
     if importlib.util.find_spec("matplotlib"):
         figure = plots.learning_curve(directory.path / "history.csv")
         figure.savefig(directory.path / "learning_curve.png", dpi=120)
-    say(how_to_export(args))
+    say(how_to_export(args, longest + EXTRA_LENGTH))
     directory.write("summary.txt", f"{summary_of(args, outputs, references)}\n")
 
 
@@ -292,7 +296,7 @@ def summary_of(args, outputs, references):
     return f"{name}: {share:.2%} ({right:,} of {len(references):,} test pairs are right)."
 
 
-def how_to_export(args):
+def how_to_export(args, length):
     """The lines of Python that write the SavedModel."""
     if args.format == "text":
         names = dict(tokenizer="SentencePieceTokenizer", mode='"rb"', read="file.read()")
@@ -301,8 +305,14 @@ def how_to_export(args):
         names["read"] = "file.read().split()"
     target = ", SymbolTokenizer(source.symbols, reverse=True)" if args.right_to_left else ""
     kind = Subwords if args.format == "text" else Symbols
+    names |= dict(search_class="GreedySearch", search="GreedySearch()")
+    if args.beam > 1:
+        search = f"BeamSearch({args.beam}, {args.length_penalty})"
+        names |= dict(search_class="BeamSearch", search=search)
     file = f"vocabulary{kind.suffix}"
-    return EXPORT.format(path=args.output, file=file, target=target, **names).rstrip()
+    return EXPORT.format(
+        path=args.output, file=file, target=target, length=length, **names
+    ).rstrip()
 
 
 if __name__ == "__main__":

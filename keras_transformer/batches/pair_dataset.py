@@ -31,8 +31,11 @@ class PairDataset(keras.utils.PyDataset):
 
     Each epoch has an order of its own, a function of the pairs, `seed` and its number alone, so a
     resumed training can go on where it stopped: with `ExactResume(...).epoch` as `first_epoch`.
-    `fit` ends an epoch, and so do `evaluate` and `predict`. Give `shuffle=False` to `fit`, which
-    otherwise draws an order of its own.
+    An epoch is over when Keras ends one and every batch was read. Give `shuffle=False` to `fit`,
+    which otherwise draws an order of its own.
+
+    On TensorFlow Keras gives all batches the lengths of the first two, so there `fit` is refused
+    more than one shape: `text.translation_dataset` has no such limit.
 
     Args:
         source_ids: iterable of rows, each a list or array of the ids of one text, without special
@@ -49,14 +52,14 @@ class PairDataset(keras.utils.PyDataset):
         batches_per_update: as in `text.translation_dataset`: above 1, each batch comes with
             weights, with which accumulated gradients are the mean over an update's tokens.
         verbose: whether to write to standard error one line that says what was kept and left out.
-        **kwargs: of `keras.utils.PyDataset`.
 
     Its attribute `report` is a `DatasetReport`.
 
     Raises:
         TypeError: when the rows are not integers.
         ValueError: when the numbers of rows differ, an id is negative or `pad_id`, no pair is
-            left, `tokens_per_batch` is smaller than one row, or an argument is bad.
+            left, `tokens_per_batch` is smaller than one row, or an argument is bad; in `fit`, when
+            there are several shapes on TensorFlow.
 
     Example:
 
@@ -82,9 +85,8 @@ class PairDataset(keras.utils.PyDataset):
         first_epoch=0,
         batches_per_update=1,
         verbose=True,
-        **kwargs,
     ):
-        super().__init__(**kwargs)
+        super().__init__()
         arguments.boolean("shuffle", shuffle)
         arguments.boolean("verbose", verbose)
         for name, value in (
@@ -118,7 +120,7 @@ class PairDataset(keras.utils.PyDataset):
             order=seed if shuffle else None,
             per_update=batches_per_update,
         )
-        self._epoch, self._batch_at = first_epoch, self._passes.of_pass(first_epoch)
+        self._start(first_epoch)
         if verbose:
             print(self.report.summary(max_length, "PairDataset"), file=sys.stderr)
 
@@ -128,10 +130,29 @@ class PairDataset(keras.utils.PyDataset):
     def __getitem__(self, index):
         """The batch of this index in the current epoch."""
         if not -len(self) <= index < len(self):
-            raise IndexError(f"index must be below {len(self)}. Received: {index}")
-        return self._batch_at(index % len(self))
+            raise IndexError(
+                f"index must be from {-len(self)} to {len(self) - 1}. Received: {index}"
+            )
+        index %= len(self)
+        batch = self._batch_at(index)
+        self._unread.discard(index)
+        return batch
+
+    def on_epoch_begin(self):
+        """Refuses what Keras cannot train on."""
+        if keras.backend.backend() == "tensorflow" and len(self.report.shapes) > 1:
+            raise ValueError(
+                "On TensorFlow Keras gives all batches of a PairDataset the lengths of the first "
+                "two. Use `text.translation_dataset`, or `max_shapes=1`. "
+                f"Received: batches of {len(self.report.shapes)} shapes"
+            )
 
     def on_epoch_end(self):
-        """Goes to the next epoch."""
-        self._epoch += 1
-        self._batch_at = self._passes.of_pass(self._epoch)
+        """Goes to the next epoch, if this one was read: Keras also calls this before the first."""
+        if not self._unread:
+            self._start(self._epoch + 1)
+
+    def _start(self, epoch):
+        self._epoch = epoch
+        self._batch_at = self._passes.of_pass(epoch)
+        self._unread = set(range(len(self)))

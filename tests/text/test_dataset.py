@@ -10,6 +10,7 @@ pytest.importorskip("tensorflow_text")
 
 import keras  # noqa: E402
 
+from keras_transformer.batches import PairDataset  # noqa: E402
 from keras_transformer.batches.dataset_report import DatasetReport  # noqa: E402
 from keras_transformer.text import CharacterTokenizer, translation_dataset  # noqa: E402
 
@@ -263,3 +264,16 @@ def test_tokenizers_with_other_special_ids_raise(name):
     setattr(other, name, 9)
     with pytest.raises(ValueError, match=f"`{name}` must be the same .* target {name}=9"):
         translation_dataset(["a"], ["a"], TOKENIZER, other, verbose=False)
+
+
+def test_pair_dataset_makes_the_same_batches_of_the_same_ids():
+    options = dict(tokens_per_batch=160, max_shapes=3, shuffle=True, seed=3, batches_per_update=2)
+    data = translation_dataset(SOURCES, TARGETS, TOKENIZER, verbose=False, **options)
+    sides = [TOKENIZER.tokenize(texts).to_list() for texts in (SOURCES, TARGETS)]
+    of_ids = PairDataset(*sides, verbose=False, **options)
+    assert of_ids.report == data.report
+    for _ in range(2):
+        for index, batch in enumerate(data.as_numpy_iterator()):
+            keras.tree.map_structure(np.testing.assert_array_equal, batch, of_ids[index])
+        assert index + 1 == len(of_ids)
+        of_ids.on_epoch_end()

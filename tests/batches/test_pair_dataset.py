@@ -1,0 +1,181 @@
+"""PairDataset: what `fit` is given on every backend, epoch by epoch, and after an interruption."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import MaskedCrossentropy, Transformer
+from keras_transformer.batches import PairDataset
+from keras_transformer.callbacks import ExactResume
+from tests.backends import BACKEND, on_tensorflow
+
+RANDOM = np.random.default_rng(0)
+SOURCES = [RANDOM.integers(4, 20, RANDOM.integers(1, 15)).tolist() for _ in range(61)]
+TARGETS = [[*row[::-1], 5] for row in SOURCES]
+OPTIONS = dict(tokens_per_batch=64, max_shapes=3, verbose=False)
+# In `fit` TensorFlow takes one shape.
+SHAPES = 1 if BACKEND == "tensorflow" else 3
+TRAINED = dict(shuffle=True, seed=3, max_shapes=SHAPES)
+
+
+def dataset(sources=SOURCES, targets=TARGETS, **options):
+    return PairDataset(sources, targets, **{**OPTIONS, **options})
+
+
+def batches(data):
+    return [data[index] for index in range(len(data))]
+
+
+def rows(ids):
+    """The rows without padding; rows of padding are left out."""
+    return [tuple(row[row != 0].tolist()) for row in ids if row.any()]
+
+
+def same(first, second):
+    leaves = keras.tree.flatten(first), keras.tree.flatten(second)
+    return len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
+
+
+def model():
+    keras.utils.set_random_seed(1)
+    made = Transformer(vocab_size=20, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.1)
+    made.build()
+    made.compile(optimizer="adam", loss=MaskedCrossentropy())
+    return made
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_every_pair_comes_exactly_once_an_epoch(shuffle):
+    data = dataset(shuffle=shuffle, seed=3)
+    expected = collections.Counter(
+        ((*source, 3), (*target, 3)) for source, target in zip(SOURCES, TARGETS, strict=True)
+    )
+    for _ in range(2):
+        found = collections.Counter()
+        for (source_ids, before), after in batches(data):
+            found.update(zip(rows(source_ids), rows(after), strict=True))
+            assert [row[1:] for row in rows(before)] == [row[:-1] for row in rows(after)]
+            assert {row[0] for row in rows(before)} == {2}
+            assert source_ids.dtype == before.dtype == after.dtype == np.int32
+        assert found == expected
+        data.on_epoch_end()
+
+
+def test_an_epoch_is_a_function_of_the_seed_and_its_number():
+    data, again = dataset(shuffle=True, seed=3), dataset(shuffle=True, seed=3, first_epoch=2)
+    epochs = []
+    for _ in range(3):
+        epochs.append(batches(data))
+        data.on_epoch_end()
+    assert same(epochs[2], batches(again))
+    assert not same(epochs[0], epochs[1])
+    assert not same(epochs[0], batches(dataset(shuffle=True, seed=4)))
+
+
+def test_without_shuffling_batches_go_from_short_to_long():
+    lengths = [source_ids.shape[1] for (source_ids, _), _ in batches(dataset())]
+    assert lengths == sorted(lengths)
+    assert len(set(lengths)) == len(dataset().report.shapes) == 3
+
+
+def test_each_epoch_of_fit_is_one_of_the_data():
+    data, trained = dataset(**TRAINED), model()
+    options = dict(shuffle=False, verbose=0, validation_data=dataset(max_shapes=SHAPES))
+    trained.fit(data, epochs=2, **options)
+    trained.evaluate(data, verbose=0, steps=2)  # reads a part, and is no epoch
+    trained.fit(data, initial_epoch=2, epochs=3, **options)
+    assert same(batches(data), batches(dataset(**TRAINED, first_epoch=3)))
+
+
+def test_an_epoch_of_fit_may_be_a_part_of_the_pairs():
+    data, trained = dataset(**TRAINED), model()
+    half = len(data) // 2
+    trained.fit(data, steps_per_epoch=half, shuffle=False, verbose=0)
+    assert same(batches(data), batches(dataset(**TRAINED)))
+
+
+@on_tensorflow
+def test_several_shapes_are_refused_where_keras_would_take_the_first_for_all():
+    with pytest.raises(ValueError, match="Use `text.translation_dataset`, or `max_shapes=1`"):
+        model().fit(dataset(), verbose=0)
+
+
+def test_a_training_goes_on_to_the_bit(tmp_path):
+    whole = model()
+    whole.fit(dataset(**TRAINED), epochs=3, shuffle=False, verbose=0)
+    for epochs in (1, 3):
+        resume = ExactResume(tmp_path)
+        resumed = model()
+        resumed.fit(
+            dataset(**TRAINED, first_epoch=resume.epoch),
+            initial_epoch=resume.epoch,
+            epochs=epochs,
+            shuffle=False,
+            verbose=0,
+            callbacks=[resume],
+        )
+    for ours, expected in zip(resumed.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_weights_of_an_update_have_its_mean_over_tokens():
+    data = dataset(shuffle=True, seed=3, batches_per_update=2)
+    assert len(data) % 2 == 0
+    for first in range(0, len(data), 2):
+        (_, one, weights), (_, other, more) = data[first], data[first + 1]
+        num_tokens = (one != 0).sum() + (other != 0).sum()
+        np.testing.assert_allclose(weights, np.where(one != 0, 2 / num_tokens, 0), rtol=1e-6)
+        np.testing.assert_allclose(more, np.where(other != 0, 2 / num_tokens, 0), rtol=1e-6)
+
+
+def test_the_special_ids_are_those_given():
+    (source_ids, before), after = dataset([[4]], [[5, 6]], pad_id=9, bos_id=7, eos_id=8)[0]
+    assert source_ids.tolist() == [[4, 8, 9, 9]]
+    assert before.tolist() == [[7, 5, 6, 9]]
+    assert after.tolist() == [[5, 6, 8, 9]]
+
+
+def test_rows_may_be_arrays_and_an_index_may_count_from_the_end():
+    data = dataset([np.array(row, "uint8") for row in SOURCES], map(np.array, TARGETS))
+    assert same(batches(data), batches(dataset()))
+    assert same(data[-1], data[len(data) - 1])
+
+
+def test_an_index_beyond_the_batches_is_refused():
+    data = dataset()
+    for index in (len(data), -len(data) - 1):
+        with pytest.raises(IndexError, match=f"from -{len(data)} to .*Received: {index}"):
+            data[index]
+
+
+def test_what_is_left_out_is_told(capfd):
+    data = dataset([[4], [4] * 9, []], [[5], [5], [5]], max_length=8, verbose=True)
+    assert (data.report.num_kept, data.report.num_too_long, data.report.num_empty) == (1, 1, 1)
+    _, err = capfd.readouterr()
+    assert err.startswith("PairDataset: 1 of 3 pairs in 1 batches of 1 shapes")
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "options", "error", "message"),
+    [
+        ([[4]], [[5], [5]], {}, ValueError, "equally many. Received: 1 rows of sources and 2"),
+        ([[4.0]], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
+        ([4], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
+        (["ab"], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
+        ([[4]], [[0]], {}, ValueError, "no pad_id=0. Received: 0"),
+        ([[4]], [[-1]], {}, ValueError, "no negative id.* Received: -1"),
+        ([[2**31]], [[5]], {}, ValueError, "none above.* Received: 2147483648"),
+        ([[]], [[5]], {}, ValueError, "At least one pair must have text"),
+        ([], [], {}, ValueError, "At least one pair must have text"),
+        ([[4] * 9], [[5]], {"tokens_per_batch": 8}, ValueError, "must be at least 12"),
+        ([[4]], [[5]], {"max_shapes": 0}, ValueError, "max_shapes"),
+        ([[4]], [[5]], {"seed": -1}, ValueError, "seed"),
+        ([[4]], [[5]], {"shuffle": 1}, ValueError, "shuffle"),
+        ([[4]], [[5]], {"eos_id": -3}, ValueError, "eos_id"),
+    ],
+)
+def test_bad_input_is_refused(sources, targets, options, error, message):
+    with pytest.raises(error, match=message):
+        dataset(sources, targets, **options)

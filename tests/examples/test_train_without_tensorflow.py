@@ -1,0 +1,163 @@
+"""The training on JAX: its vocabularies, a run where TensorFlow cannot be imported, its export."""
+
+import csv
+import os
+import random
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
+from plain_vocabulary import Subwords, Symbols
+from symbol_pairs import read_pairs
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TEXTS = ["a b a", "ß b\u2028c", "x a\tb"]
+SENTENCES = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd.", "Two DOGS run."] * 20
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / "train_without_tensorflow.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), **environment},
+        check=False,
+    )
+
+
+@pytest.fixture
+def without_tensorflow(tmp_path):
+    """Runs the program on JAX in a process where importing TensorFlow fails."""
+    pytest.importorskip("jax")
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for name in ("tensorflow", "tensorflow_text"):
+        (folder / f"{name}.py").write_text("raise ImportError('not here')")
+    environment = dict(
+        KERAS_BACKEND="jax",
+        PYTHONPATH=os.pathsep.join([str(folder), str(EXAMPLES.parent)]),
+        XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"),
+    )
+    return lambda *arguments: run(*arguments, **environment)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_symbols_have_the_ids_of_the_tokenizer(tmp_path, reverse):
+    Symbols.train(TEXTS).save(tmp_path / "symbols")
+    ours = Symbols.load(tmp_path / "symbols", reverse)
+    theirs = SymbolTokenizer(SymbolTokenizer.train(TEXTS).symbols, reverse=reverse)
+    assert ours.pieces[4:] == theirs.symbols
+    assert ours.size == theirs.vocab_size
+    for text in [*TEXTS, "b unseen a", ""]:
+        ids = theirs.tokenize([text]).to_list()[0]
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.detokenize([ids]).numpy()[0].decode()
+
+
+def test_symbols_of_real_pairs_are_those_of_the_tokenizer(shared):
+    texts = [text for pair in read_pairs(shared("data/inflection/kat.dev"), "inflection")
+             for text in pair]  # fmt: skip
+    assert Symbols.train(texts).pieces[4:] == SymbolTokenizer.train(texts).symbols
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase):
+    Subwords.train(SENTENCES, 80, lowercase).save(tmp_path / "model")
+    ours = Subwords.load(tmp_path / "model")
+    theirs = SentencePieceTokenizer(ours.model)
+    trained = SentencePieceTokenizer.train(
+        SENTENCES, 80, shrink_to_fit=True, lowercase=lowercase, character_coverage=1.0
+    )
+    assert trained.pieces(range(ours.size)) == theirs.pieces(range(ours.size))
+    for text in [*SENTENCES[:3], "Ä DOG  rides", ""]:
+        ids = theirs.tokenize([text]).to_list()[0]
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.detokenize([ids]).numpy()[0].decode()
+
+
+def test_columns_of_text_are_read(tmp_path):
+    file = tmp_path / "pairs"
+    file.write_text("A man.\tEin\tMann.\n", encoding="utf-8")
+    assert read_pairs(file, "text") == [("A man.", "Ein Mann.")]
+    file.write_text("A man.\n")
+    with pytest.raises(ValueError, match="line 1 must have 2 columns"):
+        read_pairs(file, "text")
+
+
+def test_tensorflow_has_a_program_of_its_own(tmp_path):
+    file = tmp_path / "pairs"
+    file.write_text("a\tb\n")
+    files = ("--format", "pairs", "--train", file, "--test", file, "--output", tmp_path / "run")
+    done = run(*files, KERAS_BACKEND="tensorflow")
+    assert done.returncode == 1
+    assert "with TensorFlow use transduce.py" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def exported(stdout):
+    """The translator that the printed lines of Python write."""
+    _, _, code = stdout.partition("where TensorFlow is installed:\n")
+    lines = [line for line in code.splitlines() if line.startswith("    ")]
+    scope = {}
+    exec(textwrap.dedent("\n".join(lines)), scope)
+    return scope["translator"]
+
+
+def predictions(directory):
+    with open(directory / "predictions.tsv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    return [row["source"] for row in rows], [row["output"] for row in rows]
+
+
+@pytest.mark.slow
+def test_a_run_on_jax_goes_on_and_is_exported_by_tensorflow(tmp_path, without_tensorflow):
+    draws, directory = random.Random(0), tmp_path / "run"
+    words = ["".join(draws.choices("abcd", k=draws.randint(1, 6))) for _ in range(300)]
+    for name, part in (("train", words[:250]), ("test", words[250:])):
+        lines = [f"{word}\t{word[::-1]}\n" for word in part]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    files = ("--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test")
+    options = ("--output", directory, "--right-to-left", "--tokens-per-batch", 512, "--average", 2)
+    first = without_tensorflow(*files, *options, "--epochs", 1)
+    assert first.returncode == 0, first.stderr
+    assert "Exact match" in first.stdout
+    second = without_tensorflow(*files, *options, "--epochs", 2, "--steps-per-execution", 2)
+    assert second.returncode == 0, second.stderr
+    assert "Going on from epoch 1" in second.stdout
+    third = without_tensorflow(*files, *options, "--epochs", 2)
+    assert "Already trained: 2 epochs" in third.stdout, third.stderr
+    with open(directory / "history.csv", newline="") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"]
+    translator = exported(third.stdout)
+    sources, outputs = predictions(directory)
+    same = [a == b for a, b in zip(translator(sources), outputs, strict=True)]
+    assert sum(same) >= 0.9 * len(same)  # of a model that knows little, two tokens may tie
+    loaded = tf.saved_model.load(str(directory / "export" / "1"))
+    served = loaded.signatures["serving_default"](text=tf.constant(sources[:3]))["translation"]
+    assert [text.decode() for text in served.numpy()] == translator(sources[:3])
+
+
+@pytest.mark.slow
+def test_subwords_on_jax_with_a_beam(tmp_path, without_tensorflow):
+    pytest.importorskip("sacrebleu")
+    file, directory = tmp_path / "pairs", tmp_path / "run"
+    lines = [f"{SENTENCES[n % 3]} {n}\t{SENTENCES[(n + 1) % 3]} {n}\n" for n in range(60)]
+    file.write_text("".join(lines), encoding="utf-8")
+    done = without_tensorflow(
+        *("--format", "text", "--train", file, "--test", file, "--validation", file),
+        *("--output", directory, "--lowercase", "--vocab-size", 100, "--epochs", 1),
+        *("--beam", 3, "--length-penalty", 1, "--validate-every", 1, "--average", 0),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "BLEU: " in done.stdout
+    assert "case:lc" in done.stdout
+    translator = exported(done.stdout)
+    sources, outputs = predictions(directory)
+    same = [a == b for a, b in zip(translator(sources), outputs, strict=True)]
+    assert sum(same) >= 0.9 * len(same)
