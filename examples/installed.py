@@ -3,11 +3,14 @@
 import importlib.util
 
 
-def check_installed(*names):
-    """Raises `ImportError` now for a module that would be missed after the training."""
+def check_installed(*names, extras="tensorflow,plots,eval", more=""):
+    """Raises `ImportError` now for a module that would be missed after the training.
+
+    `extras` and `more` are what pip is to install.
+    """
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise ImportError(
                 f"{name} is not installed. Install everything that the examples need with "
-                'pip install "keras-transformer-components[tensorflow,plots,eval]"'
+                f'pip install "keras-transformer-components[{extras}]"{more}'
             )

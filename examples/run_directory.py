@@ -1,6 +1,7 @@
 """The directory of one training run: its settings, checkpoint, history and results."""
 
 import csv
+import importlib.util
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
 
 README = """\
@@ -128,6 +130,12 @@ class RunDirectory:
                 for row in csv.DictReader(file)
             ]
         return [{**row, "epoch": int(row["epoch"])} for row in rows[:epochs]]
+
+    def draw_learning_curve(self):
+        """Draws history.csv as learning_curve.png, where matplotlib is installed."""
+        if importlib.util.find_spec("matplotlib"):
+            figure = plots.learning_curve(self.path / "history.csv")
+            figure.savefig(self.path / "learning_curve.png", dpi=120)
 
     def write_readme(self, model, summary, sample):
         """Writes README.txt; `model` says in a few words what was trained."""

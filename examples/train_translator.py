@@ -104,7 +104,7 @@ def run(args):
     summary = evaluate(args, hypotheses, references)
     directory.write_readme(describe(args), summary, sources[0])
     directory.export(translator, summary)
-    draw_learning(directory)
+    directory.draw_learning_curve()
     if args.similarity != "none":
         both = source_tokenizer, target_tokenizer
         draw_attention(directory, args, model, *both, sources, hypotheses)
@@ -207,13 +207,6 @@ def evaluate(args, hypotheses, references):
         score = metric.corpus_score(hypotheses, [references])
         lines.append(f"{name}: {score.score:.2f}  ({metric.get_signature()})")
     return "\n".join(lines)
-
-
-def draw_learning(directory):
-    """Draws the learning curve."""
-    plots.learning_curve(directory.path / "history.csv").savefig(
-        directory.path / "learning_curve.png", dpi=120
-    )
 
 
 def draw_attention(directory, args, model, source_tokenizer, target_tokenizer, sources, hypotheses):

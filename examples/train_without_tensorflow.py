@@ -12,7 +12,6 @@ SavedModel of strings where TensorFlow is installed.
 """
 
 import csv
-import importlib.util
 import os
 import sys
 import time
@@ -25,7 +24,7 @@ import keras
 import numpy as np
 
 from installed import check_installed
-from keras_transformer import BeamSearch, GreedySearch, plots
+from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import (
     AverageCheckpoints,
@@ -104,7 +103,11 @@ def run(args):
     if keras.backend.backend() == "tensorflow":
         sys.exit("error: with TensorFlow use transduce.py, or set KERAS_BACKEND to jax or torch")
     try:
-        check_installed(*["sentencepiece", "sacrebleu"] * (args.format == "text"))
+        check_installed(
+            *["sentencepiece", "sacrebleu"] * (args.format == "text"),
+            extras=f"{keras.backend.backend()},plots,eval",
+            more=" sentencepiece",
+        )
         train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
         if args.validation:
             validation = read_pairs(args.validation, args.format)
@@ -274,9 +277,7 @@ def finish(directory, args, vocabularies, test, longest):
         writer.writerow(["source", "reference", "output"])
         writer.writerows(zip(sources, references, outputs, strict=True))
     os.replace(scratch, directory.path / "predictions.tsv")
-    if importlib.util.find_spec("matplotlib"):
-        figure = plots.learning_curve(directory.path / "history.csv")
-        figure.savefig(directory.path / "learning_curve.png", dpi=120)
+    directory.draw_learning_curve()
     say(how_to_export(args, longest + EXTRA_LENGTH))
     directory.write("summary.txt", f"{summary_of(args, outputs, references)}\n")
 

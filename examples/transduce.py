@@ -191,6 +191,7 @@ def finish(directory, args, tokenizers, test, longest):
         writer.writerow(["source", "reference", "output"])
         writer.writerows(zip(sources, references, outputs, strict=True))
     os.replace(scratch, directory.path / "predictions.tsv")
+    directory.draw_learning_curve()
     right = sum(map(str.__eq__, references, outputs))
     name, share = "Exact match", right / len(references)
     if METRIC.get(args.format) == "word_error_rate":

@@ -18,8 +18,8 @@ from keras_transformer.plots.drawing import (
     tidy,
 )
 
-METRICS = ("loss", "perplexity", "accuracy", "exact_match", "bleu", "chrf")
-LOWER_IS_BETTER = ("loss", "perplexity")
+METRICS = ("loss", "perplexity", "accuracy", "exact_match", "word_error_rate", "bleu", "chrf")
+LOWER_IS_BETTER = ("loss", "perplexity", "word_error_rate")
 RATES = ("learning_rate", "lr")
 
 
@@ -53,7 +53,7 @@ def learning_curve(history):
         for key, label, color in [(name, "training", BLUE), (f"val_{name}", "validation", ORANGE)]:
             if key in columns and name not in RATES:
                 label += f" (best {_best(name, columns[key]):.4g})"
-                panel.plot(epochs, columns[key], color=color, marker=".", label=label)
+                panel.plot(*measured(epochs, columns[key]), color=color, marker=".", label=label)
         if name not in RATES:
             panel.legend(frameon=False)
     _finish(panels)
@@ -109,15 +109,24 @@ def _draw_run(panel, name, run, epochs, columns, style):
     best = training if validation is None else validation
     if best is None:
         return
-    style = {**style, "markersize": 4, "markevery": math.ceil(len(epochs) / 12)}
+    style = {**style, "markersize": 4}
     if name in RATES:
+        style["markevery"] = math.ceil(len(epochs) / 12)
         panel.plot(epochs, training, label=run, **style)
         return
     if training is not None:
-        panel.plot(epochs, training, linestyle="--", linewidth=1.0, **style | {"marker": ""})
+        thin = style | {"marker": "", "linestyle": "--", "linewidth": 1.0}
+        panel.plot(*measured(epochs, training), **thin)
     if validation is not None:
-        panel.plot(epochs, validation, linewidth=1.8, **style)
+        points = measured(epochs, validation)
+        panel.plot(*points, linewidth=1.8, markevery=math.ceil(len(points[0]) / 12), **style)
     panel.lines[-1].set_label(f"{run}: {_best(name, best):.4g}")
+
+
+def measured(epochs, values):
+    """Gives the epochs that were measured and their values: a line joins them."""
+    found = ~np.isnan(values)
+    return epochs[found], values[found]
 
 
 def _explain_lines(figure):

@@ -59,14 +59,23 @@ def test_learning_curve_of_one_epoch_has_one_tick():
     saved_png(figure)
 
 
-def test_learning_curve_leaves_a_gap_where_nothing_was_measured():
+def test_a_line_joins_the_epochs_that_were_measured():
     rows = [
         {"loss": 3.0, "val_loss": ""},
-        {"loss": 2.0, "val_loss": "NA"},
-        {"loss": 1.0, "val_loss": 1.5},
+        {"loss": 2.0, "val_loss": 1.5},
+        {"loss": 1.0, "val_loss": "NA"},
+        {"loss": 0.5, "val_loss": 1.0},
     ]
-    validation = plots.learning_curve(rows).axes[0].lines[1].get_ydata()
-    np.testing.assert_array_equal(validation, [np.nan, np.nan, 1.5])
+    for figure in (plots.learning_curve(rows), plots.learning_curves({"run": rows})):
+        line = figure.axes[0].lines[1]
+        np.testing.assert_array_equal(line.get_xdata(), [2, 4])
+        np.testing.assert_array_equal(line.get_ydata(), [1.5, 1.0])
+
+
+def test_of_a_word_error_rate_the_lowest_is_the_best():
+    figure = plots.learning_curve({"loss": [3.0, 2.0], "val_word_error_rate": [40.0, 50.0]})
+    (text,) = figure.axes[1].get_legend().get_texts()
+    assert text.get_text() == "validation (best 40)"
 
 
 @pytest.mark.parametrize(
