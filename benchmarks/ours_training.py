@@ -100,14 +100,15 @@ def main():
     data = (batches_of_texts if args.texts else batches)(rows, length)
     at_once = args.steps_per_execution
     begun = time.perf_counter()
-    model.fit(data(at_once), epochs=1, steps_per_epoch=at_once, verbose=0)
+    model.fit(data(at_once), epochs=1, steps_per_epoch=at_once, verbose=0, shuffle=False)
     first = time.perf_counter() - begun
     begun = time.perf_counter()
-    model.fit(data(2 * at_once), epochs=1, steps_per_epoch=2 * at_once, verbose=0)
+    model.fit(data(2 * at_once), epochs=1, steps_per_epoch=2 * at_once, verbose=0, shuffle=False)
     step_seconds = (time.perf_counter() - begun) / (2 * at_once)
     steps = at_once * max(2, round(args.seconds / 5 / step_seconds / at_once))
     clock, log = EpochClock(), [TrainingLog(every=steps)] if args.texts else []
-    model.fit(data(6 * steps), epochs=6, steps_per_epoch=steps, verbose=0, callbacks=[clock, *log])
+    timed = dict(epochs=6, steps_per_epoch=steps, callbacks=[clock, *log])
+    model.fit(data(6 * steps), **timed, verbose=0, shuffle=False)
     speed = rows * length * steps / statistics.median(clock.seconds[1:])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     line = {

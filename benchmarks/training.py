@@ -30,6 +30,7 @@ OURS = {
     "ours, graph": ["--no-jit"],
     "ours, rematerialised": ["--remat"],
     "ours, bfloat16": ["--no-jit", "--policy", "mixed_bfloat16"],
+    "ours, JAX": [],
     "ours, Keras's dropout": ["--as-keras", "dropout"],
     "ours, Keras's projections": ["--as-keras", "projections"],
     "ours, loss by autodiff": ["--as-keras", "loss"],
@@ -125,7 +126,8 @@ def ratio(ours, others):
 def ours(name, size):
     """The lines printed by our own contestant."""
     command = [sys.executable, "-m", "benchmarks.ours_training", "--size", size, *OURS[name]]
-    return lines_of(command, LOG_COMPILATIONS)
+    backend = {"KERAS_BACKEND": "jax" if name.endswith("JAX") else "tensorflow"}
+    return lines_of(command, {**LOG_COMPILATIONS, **backend})
 
 
 def peer(name, size, args):
