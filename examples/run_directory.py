@@ -65,8 +65,9 @@ class RunDirectory:
             differing = differences(found, settings, {*found, *settings})
             if differing and not self.epochs_done():
                 # Nothing was trained with the old settings: what was made for them can go.
-                for leftover in (*self.path.glob("*.tokenizer"), *self.path.glob("model.keras*")):
-                    leftover.unlink()
+                for pattern in ("*.tokenizer", "vocabulary.*", "model.keras*"):
+                    for leftover in self.path.glob(pattern):
+                        leftover.unlink()
                 shutil.rmtree(self.path / "epochs", ignore_errors=True)
                 self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
             elif differing:

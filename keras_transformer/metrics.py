@@ -155,6 +155,10 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
         mask = padding_mask(ops.cast(y_true, "int32"), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
 
+    def result(self):
+        """Returns the number of tokens seen so far."""
+        return super().result() + 0  # PyTorch: not the sum itself, which validation goes on with
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class PaddingRatio(_OfTokens, keras.metrics.Mean):

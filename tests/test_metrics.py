@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity
+from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity, TokenCount
 from tests.backends import array, normal
 from tests.numpy_reference import log_softmax
 
@@ -25,6 +25,16 @@ def test_accuracy_by_hand():
     labels, guesses = np.array([[3, 1, 0], [2, 0, 0]]), [[3, 2, 0], [2, 5, 6]]
     logits = np.eye(VOCAB, dtype="float32")[guesses]
     assert measured(MaskedAccuracy(), (labels, logits)) == pytest.approx(2 / 3)
+
+
+def test_tokens_of_a_training_are_not_those_of_its_validation():
+    # On PyTorch Keras's Sum gives the running sum itself, to which validation adds.
+    labels = np.array([[1, 2, 0], [3, 0, 0], [1, 2, 3]])
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), keras.layers.Embedding(4, 4)])
+    model.compile("sgd", MaskedCrossentropy(), metrics=[TokenCount()])
+    data, few = (labels, labels), (labels[:1], labels[:1])
+    history = model.fit(*data, validation_data=few, epochs=2, batch_size=1, verbose=0).history
+    assert (history["tokens"], history["val_tokens"]) == ([6.0, 6.0], [2.0, 2.0])
 
 
 def test_perplexity_by_hand():

@@ -31,8 +31,10 @@ class PairDataset(keras.utils.PyDataset):
 
     Each epoch has an order of its own, a function of the pairs, `seed` and its number alone, so a
     resumed training can go on where it stopped: with `ExactResume(...).epoch` as `first_epoch`.
-    An epoch is over when Keras ends one and every batch was read. Give `shuffle=False` to `fit`,
-    which otherwise draws an order of its own.
+    An epoch is over when Keras ends one and every batch was read: what is evaluated, or read by a
+    loop, is better an object of its own. With `steps_per_epoch` epochs of `fit` are no epochs of
+    the data, and `first_epoch` cannot say where they stopped. Give `shuffle=False` to `fit`, which
+    otherwise draws an order of its own.
 
     On TensorFlow Keras gives all batches the lengths of the first two, so there `fit` is refused
     more than one shape: `text.translation_dataset` has no such limit.
@@ -57,9 +59,10 @@ class PairDataset(keras.utils.PyDataset):
 
     Raises:
         TypeError: when the rows are not integers.
-        ValueError: when the numbers of rows differ, an id is negative or `pad_id`, no pair is
-            left, `tokens_per_batch` is smaller than one row, or an argument is bad; in `fit`, when
-            there are several shapes on TensorFlow.
+        ValueError: when the numbers of rows differ, an id is negative or a special one, `pad_id`
+            is another special id too, no pair is left, `tokens_per_batch` is smaller than one row,
+            or an argument is bad; in `fit`, when there are several shapes on TensorFlow, or
+            several processes are to make the batches.
 
     Example:
 
@@ -100,8 +103,13 @@ class PairDataset(keras.utils.PyDataset):
         others = {"first_epoch": first_epoch, **special._asdict()}
         for name, value in (others if seed is None else {"seed": seed, **others}).items():
             arguments.non_negative_integer(name, value)
+        if pad_id in (bos_id, eos_id):
+            raise ValueError(
+                "`pad_id` must differ from `bos_id` and `eos_id`, as masks leave it out. "
+                f"Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id}"
+            )
         sides = [
-            TokenStore.of_rows(name, rows, pad_id)
+            TokenStore.of_rows(name, rows, special)
             for name, rows in (("source_ids", source_ids), ("target_ids", target_ids))
         ]
         numbers = [len(side.lengths) for side in sides]
@@ -145,6 +153,11 @@ class PairDataset(keras.utils.PyDataset):
                 "On TensorFlow Keras gives all batches of a PairDataset the lengths of the first "
                 "two. Use `text.translation_dataset`, or `max_shapes=1`. "
                 f"Received: batches of {len(self.report.shapes)} shapes"
+            )
+        if self.use_multiprocessing:
+            raise ValueError(
+                "`use_multiprocessing` must be False: a process of its own would not learn when an "
+                "epoch is over. Received: use_multiprocessing=True"
             )
 
     def on_epoch_end(self):

@@ -5,6 +5,8 @@ import itertools
 
 import numpy as np
 
+ROWS_PER_BLOCK = 65_536
+
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
@@ -19,23 +21,17 @@ class TokenStore:
     offsets: np.ndarray
 
     @classmethod
-    def of_rows(cls, name, rows, pad_id):
-        """Keeps rows of ids; `name` is what errors call them."""
-        rows = [np.asarray(row) for row in rows]
-        for number, row in enumerate(rows):
-            if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
-                raise TypeError(
-                    f"`{name}` must be rows of integers. Received: {name}[{number}]={row!r:.100}"
-                )
-        flat = np.concatenate([np.zeros(0, "int64"), *rows])
-        bad = (flat < 0) | (flat == pad_id) | (flat > np.iinfo("int32").max)
-        if bad.any():
-            raise ValueError(
-                f"`{name}` must hold no negative id, none above 2**31 - 1 and no "
-                f"pad_id={pad_id}. Received: {int(flat[bad.argmax()])}"
-            )
-        lengths = itertools.accumulate(map(len, rows), initial=0)
-        return cls(flat.astype("int32"), np.array([*lengths], "int64"))
+    def of_rows(cls, name, rows, special):
+        """Keeps rows of ids, none of them one of `special`; `name` is what errors call them."""
+        flats, lengths = [np.zeros(0, "int32")], [0]
+        rows = iter(rows)
+        while block := list(itertools.islice(rows, ROWS_PER_BLOCK)):
+            arrays = [_ids(name, len(lengths) - 1 + n, row) for n, row in enumerate(block)]
+            flat = np.concatenate(arrays)
+            _check_ids(name, flat, special)
+            flats.append(flat.astype("int32"))
+            lengths.extend(map(len, arrays))
+        return cls(np.concatenate(flats), np.cumsum(np.array(lengths, "int64")))
 
     def __getitem__(self, index):
         """The ids of one text, as a list."""
@@ -84,3 +80,25 @@ class TokenStore:
         if last_id is not None:
             rows[np.arange(len(members)), start + lengths] = last_id
         return rows
+
+
+def _ids(name, number, row):
+    """A row as an array of integers."""
+    try:
+        ids = np.asarray(row)
+    except ValueError:  # lists of several lengths
+        ids = None
+    if ids is None or ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise TypeError(
+            f"`{name}` must be rows of integers. Received: {name}[{number}]={row!r:.100}"
+        )
+    return ids if ids.size else np.zeros(0, "int32")
+
+
+def _check_ids(name, flat, special):
+    bad = (flat < 0) | np.isin(flat, special) | (flat > np.iinfo("int32").max)
+    if bad.any():
+        raise ValueError(
+            f"`{name}` must hold no negative id, none above 2**31 - 1 and none of the special ids "
+            f"{tuple(special)}, which the dataset adds. Received: {int(flat[bad.argmax()])}"
+        )

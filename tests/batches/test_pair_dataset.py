@@ -96,6 +96,19 @@ def test_an_epoch_of_fit_may_be_a_part_of_the_pairs():
     assert same(batches(data), batches(dataset(**TRAINED)))
 
 
+def test_processes_that_make_batches_are_refused():
+    data = dataset(**TRAINED)
+    data.use_multiprocessing = True
+    with pytest.raises(ValueError, match="`use_multiprocessing` must be False"):
+        data.on_epoch_begin()
+
+
+def test_many_rows_are_kept_block_by_block(monkeypatch):
+    whole = batches(dataset())
+    monkeypatch.setattr("keras_transformer.batches.token_store.ROWS_PER_BLOCK", 7)
+    assert same(batches(dataset(iter(SOURCES), iter(TARGETS))), whole)
+
+
 @on_tensorflow
 def test_several_shapes_are_refused_where_keras_would_take_the_first_for_all():
     with pytest.raises(ValueError, match="Use `text.translation_dataset`, or `max_shapes=1`"):
@@ -164,7 +177,10 @@ def test_what_is_left_out_is_told(capfd):
         ([[4.0]], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
         ([4], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
         (["ab"], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
-        ([[4]], [[0]], {}, ValueError, "no pad_id=0. Received: 0"),
+        ([[4]], [[0]], {}, ValueError, r"none of the special ids \(0, 2, 3\).* Received: 0"),
+        ([[4, 3]], [[5]], {}, ValueError, "`source_ids` must hold .* Received: 3"),
+        ([[4]], [[5]], {"pad_id": 3}, ValueError, "`pad_id` must differ from .*pad_id=3"),
+        ([[4], [[4], [5, 6]]], [[5]], {}, TypeError, r"Received: source_ids\[1\]"),
         ([[4]], [[-1]], {}, ValueError, "no negative id.* Received: -1"),
         ([[2**31]], [[5]], {}, ValueError, "none above.* Received: 2147483648"),
         ([[]], [[5]], {}, ValueError, "At least one pair must have text"),
