@@ -70,20 +70,25 @@ class Subwords:
         import sentencepiece
 
         model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_writer=model,
-            vocab_size=vocab_size,
-            hard_vocab_limit=False,
-            model_type="bpe",
-            character_coverage=1.0,
-            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
-            pad_id=PAD_ID,
-            unk_id=UNK_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            minloglevel=2,
-        )
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(texts),
+                model_writer=model,
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                model_type="bpe",
+                character_coverage=1.0,
+                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"--vocab-size must leave room for every character of the texts: {error}"
+            ) from error
         return cls(model.getvalue())
 
     @classmethod

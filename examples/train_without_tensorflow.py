@@ -11,7 +11,6 @@ Stopped with Ctrl-C or by a crash, the same command goes on. At the end it print
 SavedModel of strings where TensorFlow is installed.
 """
 
-import csv
 import os
 import sys
 import time
@@ -21,7 +20,6 @@ STARTED = time.perf_counter()
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
-import numpy as np
 
 from installed import check_installed
 from keras_transformer import BeamSearch, GreedySearch
@@ -33,27 +31,16 @@ from keras_transformer.callbacks import (
     TranslationQuality,
 )
 from parallel_text import hold_out
-from plain_vocabulary import BOS_ID, EOS_ID, PAD_ID, Subwords, Symbols
+from plain_transducer import Transducer, how_to_export
+from plain_vocabulary import Subwords, Symbols
 from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import FORMATS, read_pairs
 from transduce_model import compiled_model
 from transduce_options import METRIC, SETTINGS, check_arguments, make_parser
+from transduce_results import summary_of, write_predictions
 
 EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
-EXPORT = """\
-To serve it, where TensorFlow is installed:
-    import keras
-    from keras_transformer import {search_class}
-    from keras_transformer.serving import Translator
-    from keras_transformer.text import {tokenizer}
-    model = keras.saving.load_model("{path}/model.keras")
-    with open("{path}/{file}", {mode}) as file:
-        source = {tokenizer}({read})
-    translator = Translator(
-        model, source{target}, search={search}, max_length={length}
-    )
-    translator.export("{path}/export/1")
-"""
+SHORTEST = 16  # a Translator reads at least so many tokens
 
 
 def main():
@@ -72,27 +59,38 @@ def main():
 def parse_arguments():
     """Returns the command line's arguments, checked."""
     parser = make_parser(__doc__, formats=[*FORMATS, "text"])
-    parser.add_argument("--vocab-size", type=int, default=8000, help="subwords of `text`")
+    parser.add_argument("--vocab-size", type=int, help="subwords of `text`; 8000 when not given")
     parser.add_argument(
         "--lowercase", action="store_true", help="`text` without capitals, in BLEU too"
     )
     parser.add_argument(
-        "--length-penalty", type=float, default=0.6, help="of a beam: above 0 favours long outputs"
+        "--length-penalty", type=float, help="above 0 favours long outputs; 0.6 when not given"
+    )
+    parser.add_argument(
+        "--max-length", type=int, default=256, help="tokens; longer pairs are not trained on"
     )
     parser.add_argument(
         "--steps-per-execution",
         type=int,
         default=1,
-        help="updates from one look at the loss to the next: a GPU waits less with 8",
+        help="updates from one look at the loss to the next, for a GPU with JAX",
     )
     args = check_arguments(parser)
-    for name in ("vocab_size", "steps_per_execution"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be above 0")
-    if args.length_penalty < 0:
-        parser.error("--length-penalty must be at least 0")
     if args.format == "text" and args.right_to_left:
         parser.error("--right-to-left needs another format than text")
+    if args.format != "text" and (args.vocab_size is not None or args.lowercase):
+        parser.error("--vocab-size and --lowercase need --format text")
+    if args.beam == 1 and args.length_penalty is not None:
+        parser.error("--length-penalty needs --beam above 1")
+    args.vocab_size = 8000 if args.vocab_size is None else args.vocab_size
+    args.length_penalty = 0.6 if args.length_penalty is None else args.length_penalty
+    for name, least in (("vocab_size", 1), ("steps_per_execution", 1), ("max_length", SHORTEST)):
+        if getattr(args, name) < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}")
+    if args.steps_per_execution > 1 and keras.backend.backend() == "torch":
+        parser.error("--steps-per-execution above 1 needs JAX")
+    if args.length_penalty < 0:
+        parser.error("--length-penalty must be at least 0")
     return args
 
 
@@ -118,6 +116,7 @@ def run(args):
             f"test; on {keras.backend.backend()}"
         )
         settings = {name: getattr(args, name) for name in SETTINGS}
+        settings |= {"backend": keras.backend.backend(), "max_length": args.max_length}
         if args.right_to_left:
             settings["right_to_left"] = True
         if args.format == "text":
@@ -125,7 +124,8 @@ def run(args):
         directory.open(settings)
         vocabularies = vocabularies_of(directory, train, args)
         train_ids, validation_ids = ids_of(train, vocabularies), ids_of(validation, vocabularies)
-        longest = 1 + max(map(len, [*train_ids[0], *train_ids[1], *validation_ids[0]]))
+        rows = [row for ids in (train_ids, validation_ids) for side in ids for row in side]
+        longest = min(args.max_length, 1 + max(map(len, rows)))
         resume = ExactResume(directory.path)
         options = {"tokens_per_batch": args.tokens_per_batch, "max_length": longest}
         datasets = [
@@ -161,51 +161,6 @@ def ids_of(pairs, vocabularies):
     """The ids of sources and of targets."""
     sides = zip(zip(*pairs, strict=True), vocabularies, strict=True)
     return [[vocabulary.encode(text) for text in side] for side, vocabulary in sides]
-
-
-class Generator(keras.Model):
-    """Gives the best output of each source: `predict` compiles the search once for a shape."""
-
-    def __init__(self, model, search, max_length):
-        super().__init__()
-        self.model, self.search, self.max_length = model, search, max_length
-
-    def call(self, source_ids):
-        """Returns ids (batch, max_length)."""
-        return self.model.generate(source_ids, self.search, self.max_length).ids[:, 0]
-
-
-class Transducer:
-    """Texts in, texts out, in batches of one shape.
-
-    Args:
-        model: a `Transformer`.
-        vocabularies: of sources and targets.
-        search: a search of the package.
-        max_length: the most tokens of an output.
-        tokens_per_batch: source tokens at once.
-    """
-
-    def __init__(self, model, vocabularies, search, max_length, tokens_per_batch):
-        self.generator = Generator(model, search, max_length)
-        self.source, self.target = vocabularies
-        self.tokens_per_batch = tokens_per_batch
-
-    def __call__(self, texts):
-        rows = [[*self.source.encode(text), EOS_ID] for text in texts]
-        longest = max(map(len, rows))
-        batch_size = min(len(rows), max(1, self.tokens_per_batch // longest))
-        num_rows = -(-len(rows) // batch_size) * batch_size  # a last batch is filled with padding
-        source_ids = np.full((num_rows, longest), PAD_ID, "int32")
-        for place, row in zip(source_ids, rows, strict=False):
-            place[: len(row)] = row
-        outputs = self.generator.predict(source_ids, batch_size=batch_size, verbose=0)
-        return [self.text_of(row.tolist()) for row in outputs[: len(rows)]]
-
-    def text_of(self, ids):
-        """The text of an output, without what follows its end."""
-        ids = ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
-        return self.target.decode([number for number in ids if number not in (PAD_ID, BOS_ID)])
 
 
 def train_model(
@@ -253,10 +208,10 @@ def train_model(
     )
 
 
-def transducer_of(model, vocabularies, search, longest, args):
+def transducer_of(model, vocabularies, search, longest, args, progress=False):
     """A `Transducer` whose outputs may be longer than every text seen."""
     length = longest + EXTRA_LENGTH
-    return Transducer(model, vocabularies, search, length, args.tokens_per_batch)
+    return Transducer(model, vocabularies, search, length, args.tokens_per_batch, progress)
 
 
 def metric_of(args):
@@ -270,50 +225,36 @@ def finish(directory, args, vocabularies, test, longest):
     model = directory.load_model()
     sources, references = zip(*test, strict=True)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
-    outputs = transducer_of(model, vocabularies, search, longest, args)(sources)
-    scratch = directory.path / ".predictions.tsv"
-    with open(scratch, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(["source", "reference", "output"])
-        writer.writerows(zip(sources, references, outputs, strict=True))
-    os.replace(scratch, directory.path / "predictions.tsv")
+    outputs = transducer_of(model, vocabularies, search, longest, args, progress=True)(sources)
+    write_predictions(directory, sources, references, outputs)
     directory.draw_learning_curve()
-    say(how_to_export(args, longest + EXTRA_LENGTH))
-    directory.write("summary.txt", f"{summary_of(args, outputs, references)}\n")
-
-
-def summary_of(args, outputs, references):
-    """The line with the figure of the test."""
+    longest_source = max(len(vocabularies[0].encode(text)) for text in sources)
+    say(
+        how_to_export(
+            directory.path,
+            vocabularies[0],
+            search,
+            max_length=longest + EXTRA_LENGTH,
+            max_source_length=max(SHORTEST, longest, 1 + longest_source),
+            reverse=args.right_to_left,
+        )
+    )
+    summary = summary_of(args.format, outputs, references)
     if args.format == "text":
-        from sacrebleu.metrics import BLEU
-
-        bleu = BLEU(lowercase=args.lowercase)
-        score = bleu.corpus_score(outputs, [references]).score
-        return f"BLEU: {score:.2f} ({bleu.get_signature()})."
-    right = sum(map(str.__eq__, references, outputs))
-    name, share = "Exact match", right / len(references)
-    if metric_of(args) == "word_error_rate":
-        name, share = "Word error rate", 1 - share
-    return f"{name}: {share:.2%} ({right:,} of {len(references):,} test pairs are right)."
+        summary += f"\n{bleu_of(args, outputs, references)}"
+    directory.write("summary.txt", f"{summary}\n")
 
 
-def how_to_export(args, length):
-    """The lines of Python that write the SavedModel."""
-    if args.format == "text":
-        names = dict(tokenizer="SentencePieceTokenizer", mode='"rb"', read="file.read()")
-    else:
-        names = dict(tokenizer="SymbolTokenizer", mode='encoding="utf-8"')
-        names["read"] = "file.read().split()"
-    target = ", SymbolTokenizer(source.symbols, reverse=True)" if args.right_to_left else ""
-    kind = Subwords if args.format == "text" else Symbols
-    names |= dict(search_class="GreedySearch", search="GreedySearch()")
-    if args.beam > 1:
-        search = f"BeamSearch({args.beam}, {args.length_penalty})"
-        names |= dict(search_class="BeamSearch", search=search)
-    file = f"vocabulary{kind.suffix}"
-    return EXPORT.format(
-        path=args.output, file=file, target=target, length=length, **names
-    ).rstrip()
+def bleu_of(args, outputs, references):
+    """The lines with chrF and BLEU of the test."""
+    from sacrebleu.metrics import BLEU, CHRF
+
+    lines = []
+    metrics = {"chrF": CHRF(lowercase=args.lowercase), "BLEU": BLEU(lowercase=args.lowercase)}
+    for name, metric in metrics.items():
+        score = metric.corpus_score(outputs, [references]).score
+        lines.append(f"{name}: {score:.2f} ({metric.get_signature()})")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ file some training pairs are held out.
 Stopped with Ctrl-C or by a crash, the same command goes on.
 """
 
-import csv
 import os
 import sys
 import time
@@ -38,6 +37,7 @@ from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from symbol_pairs import read_pairs
 from transduce_model import compiled_model
 from transduce_options import METRIC, SETTINGS, parse_arguments
+from transduce_results import summary_of, write_predictions
 
 SHORTEST = 16  # a Translator reads at least so many symbols
 
@@ -185,19 +185,9 @@ def finish(directory, args, tokenizers, test, longest):
     translator = translator_of(model, tokenizers, search, sources, longest, args)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
     outputs = translator(list(sources), progress=True)
-    scratch = directory.path / ".predictions.tsv"
-    with open(scratch, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(["source", "reference", "output"])
-        writer.writerows(zip(sources, references, outputs, strict=True))
-    os.replace(scratch, directory.path / "predictions.tsv")
+    write_predictions(directory, sources, references, outputs)
     directory.draw_learning_curve()
-    right = sum(map(str.__eq__, references, outputs))
-    name, share = "Exact match", right / len(references)
-    if METRIC.get(args.format) == "word_error_rate":
-        name, share = "Word error rate", 1 - share
-    counted = f"{right:,} of {len(references):,} test pairs are right"
-    summary = f"{name}: {share:.2%} ({counted})."
+    summary = summary_of(args.format, outputs, references)
     directory.export(translator, summary)
     directory.write("summary.txt", f"{summary}\n")
 

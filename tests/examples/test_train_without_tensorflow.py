@@ -1,6 +1,7 @@
 """The training on JAX: its vocabularies, a run where TensorFlow cannot be imported, its export."""
 
 import csv
+import importlib.util
 import os
 import random
 import subprocess
@@ -8,12 +9,16 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
+from plain_transducer import Transducer
 from plain_vocabulary import Subwords, Symbols
+from run_directory import RunDirectory
 from symbol_pairs import read_pairs
+from train_without_tensorflow import parse_arguments
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TEXTS = ["a b a", "ß b\u2028c", "x a\tb"]
@@ -32,19 +37,17 @@ def run(*arguments, **environment):
 
 @pytest.fixture
 def without_tensorflow(tmp_path):
-    """Runs the program on JAX in a process where importing TensorFlow fails."""
-    pytest.importorskip("jax")
+    """Runs the program in a process where importing TensorFlow fails."""
     folder = tmp_path / "modules"
     folder.mkdir()
     for name in ("tensorflow", "tensorflow_text"):
         (folder / f"{name}.py").write_text("raise ImportError('not here')")
     environment = dict(
-        KERAS_BACKEND="jax",
         PYTHONPATH=os.pathsep.join([str(folder), str(EXAMPLES.parent)]),
         XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
         JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"),
     )
-    return lambda *arguments: run(*arguments, **environment)
+    return lambda backend, *arguments: run(*arguments, **environment, KERAS_BACKEND=backend)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -100,6 +103,64 @@ def test_tensorflow_has_a_program_of_its_own(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format", "pairs", "--lowercase"), "need --format text"),
+        (("--format", "pairs", "--vocab-size", 9), "need --format text"),
+        (("--format", "text", "--right-to-left"), "another format than text"),
+        (("--format", "text", "--length-penalty", 1), "needs --beam above 1"),
+        (("--format", "text", "--beam", 2, "--length-penalty", -1), "must be at least 0"),
+        (("--format", "text", "--vocab-size", 0), "--vocab-size must be at least 1"),
+        (("--format", "text", "--max-length", 9), "--max-length must be at least 16"),
+        (("--format", "text", "--steps-per-execution", 0), "must be at least 1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(monkeypatch, capsys, options, message):
+    files = ("--train", "a", "--test", "b", "--output", "c")
+    monkeypatch.setattr(sys, "argv", ["program", *map(str, options), *files])
+    with pytest.raises(SystemExit) as stopped:
+        parse_arguments()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_vocabulary_too_small_for_its_characters_is_refused():
+    with pytest.raises(ValueError, match="--vocab-size must leave room for every character"):
+        Subwords.train(SENTENCES, 10)
+
+
+def test_a_run_begun_with_other_settings_forgets_its_vocabulary(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    directory.open({"vocab_size": 80})
+    Subwords.train(SENTENCES, 80).save(directory.path / "vocabulary.model")
+    directory.open({"vocab_size": 90})
+    assert [file.name for file in directory.path.iterdir()] == ["settings.json"]
+
+
+class Reversing:
+    """Stands in for a `Generator`: reverses the ids of each row, and notes what it is given."""
+
+    def __init__(self):
+        self.shapes = []
+
+    def predict(self, source_ids, batch_size, verbose):
+        self.shapes.append((*source_ids.shape, batch_size))
+        return np.array([[*row[row > 3][::-1], 3, *row[row <= 3]] for row in source_ids])
+
+
+def test_long_texts_are_searched_apart_and_all_come_back_in_order():
+    symbols = Symbols("abc")
+    transducer = Transducer(None, (symbols, symbols), None, 9, tokens_per_batch=12)
+    transducer.generator = Reversing()
+    texts = ["a b", "", "c a b", *["b c"] * 18, " ".join("abc" * 5)]
+    assert transducer(texts) == [" ".join(reversed(text.split())) for text in texts]
+    assert transducer.generator.shapes == [(21, 4, 3), (1, 16, 1)]
+    transducer.generator = Reversing()
+    assert transducer(texts[:3]) == ["b a", "", "b a c"]
+    assert transducer.generator.shapes == [(3, 4, 3)]
+
+
 def exported(stdout):
     """The translator that the printed lines of Python write."""
     _, _, code = stdout.partition("where TensorFlow is installed:\n")
@@ -116,24 +177,39 @@ def predictions(directory):
 
 
 @pytest.mark.slow
-def test_a_run_on_jax_goes_on_and_is_exported_by_tensorflow(tmp_path, without_tensorflow):
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_run_goes_on_and_is_exported_by_tensorflow(tmp_path, without_tensorflow, backend):
+    pytest.importorskip(backend)
     draws, directory = random.Random(0), tmp_path / "run"
-    words = ["".join(draws.choices("abcd", k=draws.randint(1, 6))) for _ in range(300)]
+    words = ["".join(draws.choices("abcd", k=draws.randint(1, 6))) for _ in range(299)]
+    words.append("abcd" * 75)  # longer than what a Translator reads unless it is told
     for name, part in (("train", words[:250]), ("test", words[250:])):
         lines = [f"{word}\t{word[::-1]}\n" for word in part]
         (tmp_path / name).write_text("".join(lines), encoding="utf-8")
     files = ("--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test")
     options = ("--output", directory, "--right-to-left", "--tokens-per-batch", 512, "--average", 2)
-    first = without_tensorflow(*files, *options, "--epochs", 1)
+    first = without_tensorflow(backend, *files, *options, "--epochs", 1)
     assert first.returncode == 0, first.stderr
     assert "Exact match" in first.stdout
-    second = without_tensorflow(*files, *options, "--epochs", 2, "--steps-per-execution", 2)
+    if backend == "torch":
+        refused = without_tensorflow("torch", *files, *options, "--steps-per-execution", 2)
+        assert "--steps-per-execution above 1 needs JAX" in refused.stderr
+    steps = {"jax": 2, "torch": 1}[backend]
+    second = without_tensorflow(
+        backend, *files, *options, "--epochs", 2, "--steps-per-execution", steps
+    )
     assert second.returncode == 0, second.stderr
     assert "Going on from epoch 1" in second.stdout
-    third = without_tensorflow(*files, *options, "--epochs", 2)
+    third = without_tensorflow(backend, *files, *options, "--epochs", 2)
     assert "Already trained: 2 epochs" in third.stdout, third.stderr
     with open(directory / "history.csv", newline="") as file:
-        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"]
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2"]
+    assert all(float(row["tokens"]) > 2 * float(row["val_tokens"]) for row in rows)
+    other = {"jax": "torch", "torch": "jax"}[backend]
+    if importlib.util.find_spec(other):
+        refused = without_tensorflow(other, *files, *options, "--epochs", 3)
+        assert f"backend was '{backend}' and is '{other}'" in refused.stderr
     translator = exported(third.stdout)
     sources, outputs = predictions(directory)
     same = [a == b for a, b in zip(translator(sources), outputs, strict=True)]
@@ -145,17 +221,19 @@ def test_a_run_on_jax_goes_on_and_is_exported_by_tensorflow(tmp_path, without_te
 
 @pytest.mark.slow
 def test_subwords_on_jax_with_a_beam(tmp_path, without_tensorflow):
+    pytest.importorskip("jax")
     pytest.importorskip("sacrebleu")
     file, directory = tmp_path / "pairs", tmp_path / "run"
     lines = [f"{SENTENCES[n % 3]} {n}\t{SENTENCES[(n + 1) % 3]} {n}\n" for n in range(60)]
     file.write_text("".join(lines), encoding="utf-8")
     done = without_tensorflow(
-        *("--format", "text", "--train", file, "--test", file, "--validation", file),
+        *("jax", "--format", "text", "--train", file, "--test", file, "--validation", file),
         *("--output", directory, "--lowercase", "--vocab-size", 100, "--epochs", 1),
         *("--beam", 3, "--length-penalty", 1, "--validate-every", 1, "--average", 0),
     )
     assert done.returncode == 0, done.stderr
     assert "BLEU: " in done.stdout
+    assert "chrF: " in done.stdout
     assert "case:lc" in done.stdout
     translator = exported(done.stdout)
     sources, outputs = predictions(directory)
