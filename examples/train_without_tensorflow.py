@@ -24,20 +24,14 @@ import keras
 from installed import check_installed
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.batches import PairDataset
-from keras_transformer.callbacks import (
-    AverageCheckpoints,
-    ExactResume,
-    TrainingLog,
-    TranslationQuality,
-)
-from parallel_text import hold_out
+from keras_transformer.callbacks import ExactResume
 from plain_transducer import Transducer, how_to_export
 from plain_vocabulary import Subwords, Symbols
-from run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from symbol_pairs import FORMATS, read_pairs
-from transduce_model import compiled_model
-from transduce_options import METRIC, SETTINGS, check_arguments, make_parser
+from run_directory import RunDirectory, say
+from symbol_pairs import READERS
+from transduce_options import SETTINGS, check_arguments, make_parser
 from transduce_results import summary_of, write_predictions
+from transduce_training import compiled_model, read_corpus, train_model
 
 EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
 SHORTEST = 16  # a Translator reads at least so many tokens
@@ -58,7 +52,7 @@ def main():
 
 def parse_arguments():
     """Returns the command line's arguments, checked."""
-    parser = make_parser(__doc__, formats=[*FORMATS, "text"])
+    parser = make_parser(__doc__, formats=READERS)
     parser.add_argument("--vocab-size", type=int, help="subwords of `text`; 8000 when not given")
     parser.add_argument(
         "--lowercase", action="store_true", help="`text` without capitals, in BLEU too"
@@ -106,15 +100,7 @@ def run(args):
             extras=f"{keras.backend.backend()},plots,eval",
             more=" sentencepiece",
         )
-        train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
-        if args.validation:
-            validation = read_pairs(args.validation, args.format)
-        else:
-            train, validation = hold_out(train, share=0.05, seed=args.seed)
-        say(
-            f"{len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to "
-            f"test; on {keras.backend.backend()}"
-        )
+        train, validation, test = read_corpus(args)
         settings = {name: getattr(args, name) for name in SETTINGS}
         settings |= {"backend": keras.backend.backend(), "max_length": args.max_length}
         if args.right_to_left:
@@ -141,7 +127,10 @@ def run(args):
         ]
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    train_model(directory, args, vocabularies, *datasets, validation, longest, resume)
+    model = compiled_model(args, vocabularies[0].size, args.steps_per_execution)
+    translate = transducer_of(model, vocabularies, GreedySearch(), longest, args)
+    say(f"Running on {keras.backend.backend()}")
+    train_model(directory, args, model, translate, *datasets, validation, resume)
     finish(directory, args, vocabularies, test, longest)
 
 
@@ -163,60 +152,10 @@ def ids_of(pairs, vocabularies):
     return [[vocabulary.encode(text) for text in side] for side, vocabulary in sides]
 
 
-def train_model(
-    directory, args, vocabularies, train_data, validation_data, validation, longest, resume
-):
-    """Trains up to `args.epochs` epochs or `args.minutes`."""
-    history = directory.read_history(resume.epoch)
-    minutes = sum(row["seconds"] for row in history) / 60
-    is_trained = resume.epoch >= args.epochs or minutes >= args.minutes
-    model = compiled_model(args, vocabularies[0].size, args.steps_per_execution)
-    average = None
-    if args.average:
-        average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
-    quality = TranslationQuality(
-        transducer_of(model, vocabularies, GreedySearch(), longest, args),
-        *zip(*validation, strict=True),
-        metrics=[metric_of(args)],
-        every=args.validate_every,
-        filepath=directory.path / "model.keras",
-        average=average,
-        lowercase=args.lowercase,
-    )
-    # Stopped while the quality of the last epoch was measured, a run measures it now.
-    if is_trained and quality.last_measured >= resume.epoch:
-        say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
-        return
-    if resume.epoch:
-        say(f"Going on from epoch {resume.epoch}")
-    say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
-    model.fit(
-        train_data,
-        validation_data=validation_data,
-        initial_epoch=resume.epoch,
-        epochs=resume.epoch if is_trained else args.epochs,
-        shuffle=False,  # the dataset does it
-        verbose=2,
-        callbacks=[
-            CheckLoss(),
-            TrainingLog(every=200),
-            *[average] * bool(average),
-            quality,
-            KeepHistory(directory, history, args.minutes),
-            resume,
-        ],
-    )
-
-
 def transducer_of(model, vocabularies, search, longest, args, progress=False):
     """A `Transducer` whose outputs may be longer than every text seen."""
     length = longest + EXTRA_LENGTH
     return Transducer(model, vocabularies, search, length, args.tokens_per_batch, progress)
-
-
-def metric_of(args):
-    """The name of the metric that chooses the best model."""
-    return "bleu" if args.format == "text" else METRIC.get(args.format, "exact_match")
 
 
 def finish(directory, args, vocabularies, test, longest):

@@ -23,21 +23,13 @@ import keras
 
 from installed import check_installed
 from keras_transformer import BeamSearch, GreedySearch
-from keras_transformer.callbacks import (
-    AverageCheckpoints,
-    ExactResume,
-    MeasuredTensorBoard,
-    TrainingLog,
-    TranslationQuality,
-)
+from keras_transformer.callbacks import ExactResume, MeasuredTensorBoard
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
-from parallel_text import hold_out
-from run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from symbol_pairs import read_pairs
-from transduce_model import compiled_model
-from transduce_options import METRIC, SETTINGS, parse_arguments
+from run_directory import RunDirectory, say
+from transduce_options import SETTINGS, parse_arguments
 from transduce_results import summary_of, write_predictions
+from transduce_training import compiled_model, read_corpus, train_model
 
 SHORTEST = 16  # a Translator reads at least so many symbols
 
@@ -61,14 +53,7 @@ def run(args):
     directory = RunDirectory(args.output)
     try:
         check_installed(*["tensorboard"] * args.tensorboard)
-        train, test = read_pairs(args.train, args.format), read_pairs(args.test, args.format)
-        if args.validation:
-            validation = read_pairs(args.validation, args.format)
-        else:
-            train, validation = hold_out(train, share=0.05, seed=args.seed)
-        say(
-            f"{len(train):,} pairs to train, {len(validation):,} to validate, {len(test):,} to test"
-        )
+        train, validation, test = read_corpus(args)
         settings = {name: getattr(args, name) for name in SETTINGS}
         if args.right_to_left:  # of a run without it nothing is said
             settings["right_to_left"] = True
@@ -91,7 +76,13 @@ def run(args):
         ]
     except (ImportError, OSError, ValueError) as error:
         sys.exit(f"error: {error}")
-    train_model(directory, args, tokenizers, *datasets, validation, longest, resume)
+    model = compiled_model(args, tokenizers[0].vocab_size)
+    sources = [source for source, _ in validation]
+    translate = translator_of(model, tokenizers, GreedySearch(), sources, longest, args)
+    log = []
+    if args.tensorboard:
+        log = [MeasuredTensorBoard(str(directory.path / "tensorboard"))]
+    train_model(directory, args, model, translate, *datasets, validation, resume, log)
     finish(directory, args, tokenizers, test, longest)
 
 
@@ -124,56 +115,6 @@ def translator_of(model, tokenizers, search, sources, longest, args):
         max_length=longest + 50,
         max_source_length=max(SHORTEST, longest, *(1 + len(text.split()) for text in sources)),
         max_batch_tokens=args.tokens_per_batch,
-    )
-
-
-def train_model(
-    directory, args, tokenizers, train_data, validation_data, validation, longest, resume
-):
-    """Trains up to `args.epochs` epochs or `args.minutes`."""
-    history = directory.read_history(resume.epoch)
-    minutes = sum(row["seconds"] for row in history) / 60
-    is_trained = resume.epoch >= args.epochs or minutes >= args.minutes
-    model = compiled_model(args, tokenizers[0].vocab_size)
-    average = None
-    if args.average:
-        average = AverageCheckpoints(directory.path / "epochs", last=args.average, at_end=False)
-    sources, references = zip(*validation, strict=True)
-    quality = TranslationQuality(
-        translator_of(model, tokenizers, GreedySearch(), sources, longest, args),
-        sources,
-        references,
-        metrics=[METRIC.get(args.format, "exact_match")],
-        every=args.validate_every,
-        filepath=directory.path / "model.keras",
-        average=average,
-    )
-    # Stopped while the accuracy of the last epoch was measured, a run measures it now.
-    if is_trained and quality.last_measured >= resume.epoch:
-        say(f"Already trained: {resume.epoch} epochs, {minutes:.1f} minutes.")
-        return
-    if resume.epoch:
-        say(f"Going on from epoch {resume.epoch}")
-    say(f"Training {model.count_params():,} parameters, {len(train_data):,} updates an epoch ...")
-    log = []
-    if args.tensorboard:
-        log = [MeasuredTensorBoard(str(directory.path / "tensorboard"))]
-    model.fit(
-        train_data,
-        validation_data=validation_data,
-        initial_epoch=resume.epoch,
-        epochs=resume.epoch if is_trained else args.epochs,
-        shuffle=False,  # the dataset does it
-        verbose=2,
-        callbacks=[
-            CheckLoss(),
-            TrainingLog(every=200),
-            *[average] * bool(average),
-            quality,
-            *log,
-            KeepHistory(directory, history, args.minutes),
-            resume,
-        ],
     )
 
 

@@ -16,7 +16,7 @@ SIZES = {
     # Wu et al. 2021, "Good for Misconceived Reasons", for corpora like Multi30K.
     "tiny": dict(num_layers=4, d_model=128, num_heads=4, d_ff=256),
 }
-METRIC = {"g2p": "word_error_rate"}  # of the other formats: exact match
+METRIC = {"g2p": "word_error_rate", "text": "bleu"}  # of the other formats: exact match
 # What makes a run the run it is.
 SETTINGS = ("format", "train", "validation", "size", "dropout", "warmup", "peak", "seed")
 SETTINGS += ("tokens_per_batch", "label_smoothing", "norm_first", "inner_dropout", "r_drop")

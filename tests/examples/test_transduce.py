@@ -13,8 +13,8 @@ import pytest
 from keras_transformer.text import load_tokenizer
 from symbol_pairs import read_pairs
 from tests.event_files import names_in_tensorboard
-from transduce_model import compiled_model
 from transduce_options import parse_arguments
+from transduce_training import compiled_model
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
