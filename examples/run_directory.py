@@ -201,6 +201,21 @@ class KeepHistory(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+def run_program(run, args, started):
+    """Runs `run(args)`, then tells the time since `started` and the summary; gives the status."""
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        print(
+            f"\nInterrupted. What was finished is in {args.output}; run the same command to go on.",
+            file=sys.stderr,
+        )
+        return 130
+    print(f"Took {(time.perf_counter() - started) / 60:.1f} minutes.")
+    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
+    return 0
+
+
 def differences(found, settings, names):
     """Says which of the settings named are not as found; "" when all are."""
     return ", ".join(

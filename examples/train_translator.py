@@ -30,7 +30,7 @@ from keras_transformer import BeamSearch, plots
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory, say
+from run_directory import RunDirectory, run_program, say
 from train_options import RECURRENT, parse_arguments
 from translator_models import describe, picture_title
 from translator_training import make_datasets, train_model
@@ -47,17 +47,7 @@ def main():
     args = parse_arguments(__doc__)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a sample must not stop a training
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        print(
-            f"\nInterrupted. What was finished is in {args.output}; run the same command to go on.",
-            file=sys.stderr,
-        )
-        return 130
-    print(f"Took {(time.perf_counter() - STARTED) / 60:.1f} minutes.")
-    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
-    return 0
+    return run_program(run, args, STARTED)
 
 
 def run(args):

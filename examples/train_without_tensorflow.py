@@ -27,7 +27,7 @@ from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
 from plain_transducer import Transducer, how_to_export
 from plain_vocabulary import Subwords, Symbols
-from run_directory import RunDirectory, say
+from run_directory import RunDirectory, run_program, say
 from symbol_pairs import READERS
 from transduce_options import SETTINGS, check_arguments, make_parser
 from transduce_results import summary_of, write_predictions
@@ -40,14 +40,7 @@ SHORTEST = 16  # a Translator reads at least so many tokens
 def main():
     """Runs the program; returns its exit status."""
     args = parse_arguments()
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        print(f"\nInterrupted. Run the same command to go on in {args.output}.", file=sys.stderr)
-        return 130
-    print(f"Took {(time.perf_counter() - STARTED) / 60:.1f} minutes.")
-    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
-    return 0
+    return run_program(run, args, STARTED)
 
 
 def parse_arguments():

@@ -26,7 +26,7 @@ from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.callbacks import ExactResume, MeasuredTensorBoard
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
-from run_directory import RunDirectory, say
+from run_directory import RunDirectory, run_program, say
 from transduce_options import SETTINGS, parse_arguments
 from transduce_results import summary_of, write_predictions
 from transduce_training import compiled_model, read_corpus, train_model
@@ -37,14 +37,7 @@ SHORTEST = 16  # a Translator reads at least so many symbols
 def main():
     """Runs the program; returns its exit status."""
     args = parse_arguments(__doc__)
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        print(f"\nInterrupted. Run the same command to go on in {args.output}.", file=sys.stderr)
-        return 130
-    print(f"Took {(time.perf_counter() - STARTED) / 60:.1f} minutes.")
-    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
-    return 0
+    return run_program(run, args, STARTED)
 
 
 def run(args):
