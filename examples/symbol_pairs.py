@@ -50,8 +50,8 @@ def pairs(line):
 
 def text(line):
     """Two columns of text as they are, for subwords; later tabs are of the second."""
-    source, target = columns(line.replace("\t", "\n", 1).replace("\t", " "), 2, "\n")
-    return source, target
+    source, tab, target = line.partition("\t")
+    return tuple(columns(source + tab + target.replace("\t", " "), 2))
 
 
 FORMATS = {"inflection": inflection, "g2p": grapheme_to_phoneme, "scan": scan, "pairs": pairs}
@@ -76,9 +76,9 @@ def read_pairs(path, form):
     return found
 
 
-def columns(line, number, separator="\t"):
+def columns(line, number):
     """The `number` columns of a line, none of them empty."""
-    found = [column.strip() for column in line.split(separator)]
+    found = [column.strip() for column in line.split("\t")]
     if len(found) != number or not all(found):
         raise ValueError(f"must have {number} columns with tabs between them, none empty")
     return found
