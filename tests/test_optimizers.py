@@ -59,6 +59,24 @@ def test_the_bias_correction_holds_after_many_updates():
         np.testing.assert_allclose(weight, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow alone traces a graph of operations")
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
+def test_a_further_weight_adds_one_operation_that_computes(options):
+    import tensorflow as tf
+
+    def computing(number):
+        weights = [keras.Variable(np.ones(3, "float32")) for _ in range(number)]
+        optimizer = FusedAdam(**options)
+        optimizer.build(weights)
+        step = tf.function(lambda *gradients: optimizer.apply(list(gradients), weights))
+        graph = step.get_concrete_function(*(tf.ones(3) for _ in weights)).graph.as_graph_def()
+        nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+        return [node.op for node in nodes if node.op in {"Pow", "ResourceApplyAdam"}]
+
+    for number in 1, 5:
+        assert sorted(computing(number)) == ["Pow"] * 2 + ["ResourceApplyAdam"] * number
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_of_half_precision_move(dtype):
     # In bfloat16 Keras's default of beta_2, 0.999, is 1, so that no weight would ever move.
