@@ -46,13 +46,11 @@ class FusedAdam(KerasAdam):
     """
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # The numbers that all weights share are computed once: by themselves for each of them they
-        # were a fifth of the operations of a training step, which are traced and compiled.
+        # What all weights share is computed once: for each of them it would be a sixth of the
+        # operations of a small model's training step, which are traced and compiled.
         if self._is_fused:
-            learning_rate = {
-                dtype: self._shared_numbers(dtype, learning_rate)
-                for dtype in {variable.dtype for variable in trainable_variables}
-            }
+            dtypes = {keras.backend.standardize_dtype(v.dtype) for v in trainable_variables}
+            learning_rate = {d: self._shared_numbers(d, learning_rate) for d in dtypes}
         super()._backend_update_step(grads, trainable_variables, learning_rate)
 
     def update_step(self, gradient, variable, learning_rate):

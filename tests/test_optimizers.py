@@ -77,6 +77,16 @@ def test_a_further_weight_adds_one_operation_that_computes(options):
         assert sorted(computing(number)) == ["Pow"] * 2 + ["ResourceApplyAdam"] * number
 
 
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="these are variables of TensorFlow")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_weights_that_are_not_of_keras_are_updated(dtype):
+    import tensorflow as tf
+
+    weight = tf.Variable([1.0, 1.0], dtype=dtype)
+    FusedAdam(0.1).apply([tf.constant([0.5, -0.5], dtype)], [weight])
+    np.testing.assert_allclose(weight.numpy(), [0.9, 1.1], rtol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_weights_of_half_precision_move(dtype):
     # In bfloat16 Keras's default of beta_2, 0.999, is 1, so that no weight would ever move.
