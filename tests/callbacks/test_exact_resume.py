@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -174,11 +175,15 @@ def test_a_broken_file_says_so(tmp_path):
 
 @on_tensorflow
 @pytest.mark.slow
-def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
     """Real processes, real text, XLA, `kill -9`; the training is longer than any of the lives.
 
-    With the mean of the last epochs, and the best model by the quality of that mean.
+    With the mean of the last epochs, and the best model by the quality of that mean. On TensorFlow
+    from texts, on JAX from ids.
     """
+    pytest.importorskip(backend)
+    run = partial(process_of, backend, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "programs"))
     whole = run(tmp_path / "whole")
     assert whole.wait() == 0
     draw, state = random.Random(7), tmp_path / "killed" / "state.npz"
@@ -214,10 +219,11 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
         np.testing.assert_array_equal(same, weight)
 
 
-def run(directory):
+def process_of(backend, directory, **environment):
     environment = {
         **os.environ,
-        "KERAS_BACKEND": "tensorflow",
+        **environment,
+        "KERAS_BACKEND": backend,
         "PYTHONPATH": str(SCRIPT.parents[2]),
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
