@@ -53,7 +53,10 @@ def test_training_with_dropout_is_the_same(name, jit_compile):
     losses, weights = fitted(jit_compile, remat=True, **options)
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     for weight, value in zip(weights, expected, strict=True):
-        np.testing.assert_allclose(weight, value, rtol=1e-4, atol=1e-6)
+        # What is rounded is of the size of the whole tensor, not of an element near 0: 6e-5 of it
+        # after four updates under XLA. By other masks weights differ by as much as they are.
+        allowed = 1e-6 + 1e-3 * np.abs(value).max(initial=0.0)
+        np.testing.assert_allclose(weight, value, rtol=0, atol=allowed)
 
 
 @pytest.mark.parametrize("stack", [Encoder, Decoder])
