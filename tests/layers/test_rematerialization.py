@@ -55,7 +55,7 @@ def test_training_with_dropout_is_the_same(name, jit_compile):
     for weight, value in zip(weights, expected, strict=True):
         # What is rounded is of the size of the whole tensor, not of an element near 0: 6e-5 of it
         # after four updates under XLA. By other masks weights differ by as much as they are.
-        allowed = 1e-6 + 1e-3 * np.abs(value).max(initial=0.0)
+        allowed = 1e-6 + 2e-4 * np.abs(value).max(initial=0.0)
         np.testing.assert_allclose(weight, value, rtol=0, atol=allowed)
 
 
