@@ -1,5 +1,7 @@
 """Dropout whose random numbers cost next to nothing inside a compiled step."""
 
+import functools
+import math
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -14,6 +16,7 @@ SEEDS = ContextVar("SEEDS", default=None)
 # PyTorch does not compute with unsigned integers.
 WORD = "int32" if keras.backend.backend() == "torch" else "uint32"
 FACTORS = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
+SHIFTS = np.array([16, 15], WORD)
 
 
 @contextmanager
@@ -75,13 +78,16 @@ class Dropout(keras.layers.Dropout):
         """Returns which elements of `inputs` this training call keeps; the next has others."""
         seeds = SEEDS.get()
         seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
-        size = ops.shape(ops.reshape(inputs, (-1,)))[0]
+        shape = ops.shape(inputs)
+        size = math.prod(shape)
         words = random_words(seed, (size + 1) // 2)
         # Each word decides for two elements, of the first and of the second half: its upper 16 bits
         # for one, its lower 16 for the other. What is below them does not change the comparison.
         first_kept = min(round(self.rate * 2**16), 2**16 - 1) * 2**16 - 2**31
         kept = ops.concatenate([words >= first_kept, ops.left_shift(words, 16) >= first_kept])
-        return ops.reshape(kept[:size], ops.shape(inputs))
+        if not isinstance(size, int) or size % 2:
+            kept = kept[:size]
+        return ops.reshape(kept, shape)
 
 
 class ReluDropout(Dropout):
@@ -118,17 +124,21 @@ def scaled_where(chosen, inputs, scale):
 
 def random_words(seed, size):
     """`size` signed 32-bit integers from a seed of two integers: int32 (size,)."""
+    # Every use of a number of Python is an operation of its own in TensorFlow's graphs.
+    shifts, factors = map(ops.convert_to_tensor, SHIFTS), map(ops.convert_to_tensor, FACTORS)
+    mix = functools.partial(mixed, shifts=[*shifts], factors=[*factors])
     seed = ops.cast(seed, WORD)
-    keys = mixed(seed + ops.flip(mixed(seed)))  # each of both numbers
+    keys = ops.unstack(mix(seed + ops.flip(mix(seed), 0)))  # each of both numbers
     positions = ops.cast(ops.arange(size, dtype="int32"), WORD)  # XLA has no range of uint32
-    return ops.cast(mixed(positions ^ keys[0], keys[1]), "int32")
+    return ops.cast(mix(positions ^ keys[0], keys[1]), "int32")
 
 
-def mixed(words, key=0):
+def mixed(words, key=None, *, shifts, factors):
     """A bijection of 32-bit integers that lets every bit change about half of all bits."""
-    words = (words ^ shifted(words, 16)) * FACTORS[0] + key
-    words = (words ^ shifted(words, 15)) * FACTORS[1]
-    return words ^ shifted(words, 16)
+    words = (words ^ shifted(words, shifts[0])) * factors[0]
+    words = words if key is None else words + key
+    words = (words ^ shifted(words, shifts[1])) * factors[1]
+    return words ^ shifted(words, shifts[0])
 
 
 def shifted(words, bits):
