@@ -22,7 +22,7 @@ from keras_transformer.layers.keras_attention import (
     keras_twin,
 )
 from keras_transformer.layers.sequences import length_of
-from keras_transformer.layers.step_product import flat_product, step_product
+from keras_transformer.layers.step_product import flat_product, plus_bias, step_product
 from keras_transformer.layers.waves import position_range
 
 
@@ -252,7 +252,10 @@ class Projection(keras.layers.EinsumDense):
         """Returns the projection."""
         if keras.backend.backend() == "tensorflow":
             return flat_product(self, inputs)
-        return super().call(inputs, training=training)
+        outputs = ops.einsum(self.equation, inputs, self.kernel)
+        if self.bias is not None:
+            outputs = plus_bias(outputs, self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
 
     def quantized_call(self, inputs, **kwargs):
         """As `EinsumDense` in 8 bits, with every position as a sequence of its own.

@@ -1,10 +1,11 @@
 """The position-wise feed-forward network."""
 
 import keras
+from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.dropout import Dropout, ReluDropout
-from keras_transformer.layers.step_product import step_product
+from keras_transformer.layers.step_product import plus_bias, step_product
 
 # The activation of the gate in each gated network.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
@@ -57,7 +58,7 @@ class FeedForward(keras.layers.Layer):
         inner_shape = (*input_shape[:-1], self.d_ff)
         self.gate, activation = None, self.activation
         if activation in GATES:
-            self.gate = keras.layers.Dense(
+            self.gate = PositionwiseDense(
                 self.d_ff, activation=GATES[activation], dtype=dtype, name="gate"
             )
             self.gate.build(input_shape)
@@ -65,8 +66,8 @@ class FeedForward(keras.layers.Layer):
         dropout = Dropout
         if activation is keras.activations.relu:
             dropout, activation = ReluDropout, None
-        self.inner = keras.layers.Dense(self.d_ff, activation=activation, dtype=dtype, name="inner")
-        self.outer = keras.layers.Dense(input_shape[-1], dtype=dtype, name="outer")
+        self.inner = PositionwiseDense(self.d_ff, activation=activation, dtype=dtype, name="inner")
+        self.outer = PositionwiseDense(input_shape[-1], dtype=dtype, name="outer")
         self.dropout_layer = dropout(self.dropout, dtype=dtype)
         self.inner.build(input_shape)
         self.dropout_layer.build(inner_shape)
@@ -99,6 +100,15 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
         }
         return {**super().get_config(), **own}
+
+
+class PositionwiseDense(keras.layers.Dense):
+    """A `Dense` whose bias has a right gradient in half precision; see `plus_bias`."""
+
+    def call(self, inputs, training=None):
+        """Returns the product, the bias added, activated."""
+        outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
 
 
 def checked_activation(activation):

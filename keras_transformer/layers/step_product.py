@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import keras
 from keras import ops
 
 BARRIER = ContextVar("BARRIER", default=None)
@@ -54,6 +55,21 @@ def flat_product(dense, inputs):
     kernel = apart(ops.reshape(ops.cast(dense.kernel, dtype), (size, -1)))
     outputs = apart(ops.matmul(ops.reshape(ops.cast(inputs, dtype), (-1, size)), kernel))
     if dense.bias is not None:
-        outputs = outputs + ops.reshape(ops.cast(dense.bias, dtype), (-1,))
+        outputs = plus_bias(outputs, ops.reshape(ops.cast(dense.bias, dtype), (-1,)))
     outputs = ops.reshape(outputs, (*ops.shape(inputs)[:2], *outputs_shape))
     return outputs if dense.activation is None else dense.activation(outputs)
+
+
+def plus_bias(outputs, bias):
+    """`outputs + bias`, where the gradient of the bias is summed in float32.
+
+    In half precision on a processor Keras's `ops.add`, which is TensorFlow's `BiasAdd`, and every
+    addition on JAX sum the positions in half precision: in bfloat16 over 4,096 positions that is
+    off by 2 to 70 %, otherwise by 0.2 %.
+    """
+    dtype = keras.backend.standardize_dtype(outputs.dtype)
+    if dtype not in ("bfloat16", "float16"):
+        return ops.add(outputs, bias)
+    if keras.backend.backend() == "jax":
+        return ops.cast(ops.cast(outputs, "float32") + ops.cast(bias, "float32"), dtype)
+    return outputs + ops.cast(bias, dtype)

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer.layers import FeedForward
 from keras_transformer.layers.dropout import Dropout, given_seeds
-from tests.backends import array, normal, randomise
+from tests.backends import array, gradients, normal, randomise
 
 INPUTS = normal(1, 2, 7, 5)
 
@@ -73,3 +74,21 @@ def test_in_training_it_is_the_dropout_of_the_activated(activation):
         found = layer(inputs, training=True)
     np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
     assert np.abs(array(found) - array(layer(inputs))).max() > 0.1  # something was dropped
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
+def test_in_bfloat16_the_gradient_of_a_bias_is_not_summed_in_bfloat16(activation):
+    """It is the sum over 4,096 positions, and as near to that of float32 as one number is."""
+    inputs, weights = normal(1, 64, 64, 8), 1 + normal(2, 64, 64, 8)
+    found = {}
+    for policy in ("float32", "mixed_bfloat16"):
+        layer = FeedForward(d_ff=16, activation=activation, dtype=policy)
+        layer.build(inputs.shape)
+        randomise(layer)
+        _, found[policy] = gradients(
+            lambda x, of=layer: ops.sum(ops.multiply(of(x), weights)), [inputs], layer
+        )
+    for variable, exact, rounded in zip(layer.weights, *found.values(), strict=True):
+        if variable.name == "bias":
+            error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+            assert error < 0.01, (variable.path, error)
