@@ -1,14 +1,16 @@
 """Runs a peer's training script in its folder, and finds out whether its dropout is on.
 
     python benchmarks/peer_training.py [--backend jax [--drop]] [--policy mixed_bfloat16] \\
-        keras_tutorial.py --size tiny --jit 1
+        [--texts] keras_tutorial.py --size tiny --jit 1
 
 `benchmarks.training` starts it. The first two options are for a script of Keras that has none of
 its own. The script's line of JSON has `dropout` besides.
 
 On JAX `fit` goes around the model's `__call__` (Keras 3.15), so a model that leaves it to Keras to
 hand `training` on to its layers, as the tutorial's, trains with all dropout off. --drop turns it on
-in every layer, so that the peer does the work of the others.
+in every layer, so that the peer does the work of the others. With --texts a script of Keras on
+TensorFlow is given the batches that `benchmarks.ours_training --texts` makes of texts, and measures
+nothing besides its loss.
 """
 
 import argparse
@@ -25,6 +27,7 @@ def main():
     parser.add_argument("--backend")
     parser.add_argument("--policy")
     parser.add_argument("--drop", action="store_true")
+    parser.add_argument("--texts", action="store_true")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="SCRIPT [OPTIONS]")
     args = parser.parse_args()
     script, *options = args.script
@@ -41,9 +44,12 @@ def main():
     checks = {}
     fit_bench, measure, report = common.keras_fit_bench, common.measure, common.report
 
-    def checked_fit_bench(model, make_data, *args, **kwargs):
-        checks["dropout"] = lambda: dropout_is_on(model, make_data)
-        fit_bench(model, make_data, *args, **kwargs)
+    def checked_fit_bench(model, make_data, sizes, *options, **kwargs):
+        first = make_data
+        if args.texts:
+            make_data, first = data_of_texts(sizes["B"], sizes["T"])
+        checks["dropout"] = lambda: dropout_is_on(model, first)
+        fit_bench(model, make_data, sizes, *options, **kwargs)
 
     def checked_measure(step, *args, **kwargs):
         checks["dropout"] = lambda: losses_differ(step.__globals__)
@@ -59,6 +65,14 @@ def main():
     common.report = checked_report
     sys.argv = [script, *options]
     runpy.run_path(script, run_name="__main__")
+
+
+def data_of_texts(rows, length):
+    """What makes ours' batches of texts, and what makes the first of them again and again."""
+    from benchmarks.ours_training import batches_of_texts, first_again
+
+    data = batches_of_texts(rows, length)
+    return lambda: data(1), first_again(data)
 
 
 def drop_always():

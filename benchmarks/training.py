@@ -10,8 +10,9 @@ take turns in each round; speeds are medians of the rounds, ratios medians of th
 Leave the machine alone meanwhile: a line says so where a peer found that other processes took more
 than a tenth of a core. Compilations are those of XLA. Ours drops wherever one of the others does:
 embeddings, sub-layers, attention weights and inner layers. Every contestant is checked to have its
-dropout on: two steps of `fit` that learn nothing differ. Three of ours are computed in one part as
-Keras does it, which tells what that part is worth.
+dropout on: two steps of `fit` that learn nothing differ. All that are "from texts" are given the
+same batches by the same dataset; ours measures perplexity and padding besides. Three of ours are
+computed in one part as Keras does it, which tells what that part is worth.
 """
 
 import argparse
@@ -35,7 +36,8 @@ OURS = {
     "ours, Keras's projections": ["--as-keras", "projections"],
     "ours, loss by autodiff": ["--as-keras", "loss"],
 }
-COLUMNS = ("ours", "ours, bfloat16")
+# what a ratio is of, and the head of its column
+COLUMNS = {"ours": "ours is", "ours, from texts": "from texts", "ours, bfloat16": "in bfloat16"}
 TUTORIAL = ["keras_tutorial.py", "--loss", "sparse"]
 TUTORIAL_JAX = ["--backend", "jax", "--drop", *TUTORIAL, "--backend", "jax", "--jit", "1"]
 HUB = ["kerashub.py", "--loss", "sparse"]
@@ -49,9 +51,12 @@ PEERS = {
     "Keras tutorial, bfloat16": [*TUTORIAL, "--jit", "0", "--bf16"],
     "Keras tutorial, XLA, bfloat16": [*TUTORIAL, "--jit", "1", "--bf16"],
     "Keras tutorial, JAX, bfloat16": [*TUTORIAL_JAX, "--bf16"],
+    "Keras tutorial, graph, from texts": ["--texts", *TUTORIAL, "--jit", "0"],
+    "Keras tutorial, XLA, from texts": ["--texts", *TUTORIAL, "--jit", "1"],
     "KerasHub, graph": [*HUB, "--jit", "0"],
     "KerasHub, XLA": [*HUB, "--jit", "1"],
     "KerasHub, JAX": HUB_JAX,
+    "KerasHub, XLA, from texts": ["--texts", *HUB, "--jit", "1"],
     "KerasHub, bfloat16": ["--policy", "mixed_bfloat16", *HUB, "--jit", "0"],
     "KerasHub, XLA, bfloat16": ["--policy", "mixed_bfloat16", *HUB, "--jit", "1"],
     "KerasHub, JAX, bfloat16": ["--policy", "mixed_bfloat16", *HUB_JAX],
@@ -88,7 +93,7 @@ def told(name, line):
     """What one measurement found, in one line of text."""
     others, own = line.get("other_cores", 0), line.get("own_cores", 2)
     return (
-        f"{name:<30} {line['tok_s']:8,} tokens/s, first step {line['first_s']:6.1f} s, "
+        f"{name:<34} {line['tok_s']:8,} tokens/s, first step {line['first_s']:6.1f} s, "
         f"{line['compilations']} compilations, peak {line['rss_mb']:,} MB"
         + (f"; others took {others} cores" if others > 0.1 else "")
         + (f"; HAD ONLY {own} CORES" if own < 1.4 else "")
@@ -98,21 +103,21 @@ def told(name, line):
 
 def print_table(size, rounds):
     """Medians of the rounds of each contestant, and of the ratios of ours to it."""
-    head = f"{'tokens/s':>9} {'ours is':>9} {'in bfloat16':>12}"
-    print(f"\n{size:<30} {head} {'first step':>11} {'compiled':>9} {'peak':>9}")
+    heads = "".join(f"{head:>13}" for head in COLUMNS.values())
+    print(f"\n{size:<34} {'tokens/s':>9}{heads} {'first step':>11} {'compiled':>9} {'peak':>9}")
     for name, lines in rounds.items():
         found = [line for line in lines if line]
         if not found:
-            print(f"{name:<30} failed")
+            print(f"{name:<34} failed")
             continue
         speed, first, compiled, peak = (
             statistics.median(line[key] for line in found)
             for key in ("tok_s", "first_s", "compilations", "rss_mb")
         )
         ratios = [ratio(rounds.get(own, [None] * len(lines)), lines) for own in COLUMNS]
+        ratios = "".join(f"{number:>12.2f}x" for number in ratios)
         print(
-            f"{name:<30} {speed:>9,.0f} {ratios[0]:>8.2f}x {ratios[1]:>11.2f}x "
-            f"{first:>9.1f} s {compiled:>9.0f} {peak:>6,.0f} MB"
+            f"{name:<34} {speed:>9,.0f}{ratios} {first:>9.1f} s {compiled:>9.0f} {peak:>6,.0f} MB"
         )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import training
 from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of, threads_of
+from tests.backends import on_tensorflow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -134,6 +135,40 @@ def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_pat
     assert json.loads(done.stdout) == ["jax", "mixed_bfloat16"]
 
 
+KERAS_FIT_BENCH = """
+import json
+def keras_fit_bench(model, make_data, c, *options):
+    measured = json.loads(json.dumps(c))
+    for (source_ids, inputs), labels in make_data().take(1):
+        measured |= {"shapes": [list(ids.shape) for ids in (source_ids, inputs, labels)]}
+        measured |= {"next": bool((inputs[:, 1:] == labels[:, :-1]).numpy().mean() > 0.8)}
+    report([], c, *options, 0, measured)
+def report(windows, c, label, size, first, extra):
+    print(json.dumps(extra))
+def measure(step): pass
+def rss_mb(): return 0
+"""
+KERAS_PEER_OF_IDS = """
+import keras, common
+inputs = [keras.Input((None,)), keras.Input((None,))]
+hidden = keras.layers.Dropout(0.5)(keras.layers.Embedding(16000, 4)(keras.layers.Add()(inputs)))
+model = keras.Model(inputs, keras.layers.Dense(8000)(hidden))
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+common.keras_fit_bench(model, lambda: None, dict(B=8, T=16), "a peer", "tiny")
+"""
+
+
+@pytest.mark.slow
+@on_tensorflow
+def test_a_script_of_keras_is_given_the_batches_of_ours_from_texts(tmp_path):
+    (tmp_path / "common.py").write_text(KERAS_FIT_BENCH)
+    (tmp_path / "peer.py").write_text(KERAS_PEER_OF_IDS)
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py")]
+    (line,) = lines_of([*command, "--texts", "peer.py"], {"PYTHONPATH": str(REPOSITORY)}, tmp_path)
+    shapes = {"shapes": [[8, 16]] * 3, "next": True}
+    assert line == {"B": 8, "T": 16, **shapes, "dropout": True, "compilations": 0}
+
+
 def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
     """The machine was half as fast in the second round; in the third the peer failed."""
     speeds = {"ours": [300, 160, 500], "ours, bfloat16": [600, 300, 400], "a peer": [100, 40, None]}
@@ -146,10 +181,10 @@ def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
     assert math.isnan(training.ratio(rounds["ours"], [None] * 3))
     training.print_table("tiny", {**rounds, "another": [None] * 3})
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-2].split()[:5] == ["a", "peer", "70", "3.50x", "6.75x"]
+    assert lines[-2].split()[:6] == ["a", "peer", "70", "3.50x", "nanx", "6.75x"]
     assert lines[-1].split() == ["another", "failed"]
     training.print_table("tiny", {"a peer": rounds["a peer"]})  # ours was not asked for
-    assert capsys.readouterr().out.split()[-7:-5] == ["nanx", "nanx"]
+    assert capsys.readouterr().out.split()[-8:-5] == ["nanx"] * 3
     rest["dropout"] = False
     assert training.told("a peer", {"tok_s": 5, **rest}).endswith("; TRAINS WITHOUT DROPOUT")
 
