@@ -75,7 +75,8 @@ def translation_dataset(
             and lines of progress when tokenizing takes long.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality, repeatable. Its attribute `report` is a
+        A `tf.data.Dataset` of known cardinality, repeatable; what all shapes have in common, with
+        `max_shapes=1` everything, is in its `element_spec`. Its attribute `report` is a
         `DatasetReport`; datasets derived from it (`.take`, `.map`) do not have the attribute.
 
     Raises:
@@ -127,7 +128,7 @@ def translation_dataset(
             "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
-    dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
+    dataset = _dataset(passes, report.shapes, first_epoch, batches_per_epoch, prefetch)
     dataset.report = report
     if verbose:
         print(report.summary(max_length), file=sys.stderr)
@@ -170,17 +171,23 @@ def _bpe_dropout(tokenizer):
     return dropout
 
 
-def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
-    """Returns the `tf.data.Dataset` of which each iteration is the next epoch."""
+def _dataset(passes, shapes, first_epoch, batches_per_epoch, prefetch):
+    """Returns the `tf.data.Dataset` of which each iteration is the next epoch.
+
+    What is the same in all shapes is known to whom it is given, before there is a batch.
+    """
     epochs = itertools.count(first_epoch)
 
     def epoch():
         return passes.batches(next(epochs) * batches_per_epoch, batches_per_epoch)
 
-    ids = tf.TensorSpec([None, None], tf.int32)
-    signature = ((ids, ids), ids)
+    rows, source_length, target_length = (
+        sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)
+    )
+    targets = tf.TensorSpec([rows, target_length], tf.int32)
+    signature = ((tf.TensorSpec([rows, source_length], tf.int32), targets), targets)
     if passes.batches_per_update > 1:
-        signature += (tf.TensorSpec([None, None], tf.float32),)
+        signature += (tf.TensorSpec([rows, target_length], tf.float32),)
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=signature)
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(batches_per_epoch))
     if prefetch:

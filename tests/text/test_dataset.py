@@ -131,6 +131,21 @@ def test_batches_of_different_shapes_are_mixed():
     assert lengths != sorted(lengths)
 
 
+def test_what_all_shapes_have_in_common_is_known_in_advance():
+    """Of one shape everything, so that a model that reads static shapes takes it."""
+    data = dataset(max_shapes=1)
+    ((rows, source_length, target_length),) = data.report.shapes
+    (source_spec, target_spec), label_spec = data.element_spec
+    assert source_spec.shape == (rows, source_length)
+    assert target_spec.shape == label_spec.shape == (rows, target_length)
+    same_length = ["a" * (3 + number % 2 * 12) for number in range(60)], ["b" * 6] * 60
+    data = dataset(*same_length, tokens_per_batch=160)
+    assert len(data.report.shapes) == 2
+    assert data.element_spec[1].shape.as_list() == [None, data.report.shapes[0][2]]
+    assert data.element_spec[0][0].shape.as_list() == [None, None]
+    assert len(pairs(data)) == 60
+
+
 def test_no_seed_draws_a_new_one():
     assert pairs(dataset(shuffle=True)) != pairs(dataset(shuffle=True))
 
