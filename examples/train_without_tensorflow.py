@@ -76,9 +76,16 @@ def parse_arguments():
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
     if args.steps_per_execution > 1 and keras.backend.backend() == "torch":
         parser.error("--steps-per-execution above 1 needs JAX")
-    if args.length_penalty < 0:
-        parser.error("--length-penalty must be at least 0")
+    try:
+        search_of(args)
+    except ValueError as error:
+        parser.error(str(error))
     return args
+
+
+def search_of(args):
+    """The search that the best model is tested with."""
+    return BeamSearch(args.beam, args.length_penalty) if args.beam > 1 else GreedySearch()
 
 
 def run(args):
@@ -153,7 +160,7 @@ def transducer_of(model, vocabularies, search, longest, args, progress=False):
 
 def finish(directory, args, vocabularies, test, longest):
     """Tests the best model; writes predictions, summary, and a picture where matplotlib is."""
-    search = BeamSearch(args.beam, args.length_penalty) if args.beam > 1 else GreedySearch()
+    search = search_of(args)
     model = directory.load_model()
     sources, references = zip(*test, strict=True)
     say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")

@@ -1,5 +1,6 @@
 """FusedAdam is Keras's Adam in every number, whatever surrounds it."""
 
+import collections
 import os
 import subprocess
 import sys
@@ -71,10 +72,11 @@ def test_a_further_weight_adds_one_operation_that_computes(options):
         step = tf.function(lambda *gradients: optimizer.apply(list(gradients), weights))
         graph = step.get_concrete_function(*(tf.ones(3) for _ in weights)).graph.as_graph_def()
         nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-        return [node.op for node in nodes if node.op in {"Pow", "ResourceApplyAdam"}]
+        return collections.Counter(node.op for node in nodes)
 
-    for number in 1, 5:
-        assert sorted(computing(number)) == ["Pow"] * 2 + ["ResourceApplyAdam"] * number
+    added = computing(5) - computing(1)
+    assert added["ResourceApplyAdam"] == 4
+    assert not {"Pow", "Sqrt", "Cast", "Sub", "Maximum"} & {*added}
 
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="these are variables of TensorFlow")

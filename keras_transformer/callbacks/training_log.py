@@ -137,8 +137,8 @@ class TrainingLog(keras.callbacks.Callback):
         after = self._first_moments()
         if all(np.array_equal(new, old) for new, old in zip(after, before, strict=True)):
             return 0.0
-        squares = [
-            np.sum(((new - beta * old) / (1 - beta)) ** 2, dtype="float64")
+        steps = (
+            (new - beta * old).astype("float32", copy=False)
             for new, old in zip(after, before, strict=True)
-        ]
-        return float(np.sqrt(np.sum(squares)))
+        )
+        return float(np.sqrt(sum(float(np.vdot(step, step)) for step in steps)) / (1 - beta))

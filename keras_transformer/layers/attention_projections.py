@@ -245,7 +245,8 @@ class Projection(keras.layers.EinsumDense):
 
     There the einsum's gradient is a product for each sentence and their sum, and Keras 3.15's
     `ops.add`, which `EinsumDense` uses, takes a bias (heads, 1) for one along the length whenever
-    there are as many positions as heads. The other backends' einsums are products already.
+    there are as many positions as heads. The other backends' einsums are products already; the
+    bias is added by `plus_bias` on all.
     """
 
     def call(self, inputs, training=None):

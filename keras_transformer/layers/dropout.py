@@ -1,6 +1,5 @@
 """Dropout whose random numbers cost next to nothing inside a compiled step."""
 
-import functools
 import math
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,7 +15,7 @@ SEEDS = ContextVar("SEEDS", default=None)
 # PyTorch does not compute with unsigned integers.
 WORD = "int32" if keras.backend.backend() == "torch" else "uint32"
 FACTORS = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
-SHIFTS = np.array([16, 15], WORD)
+SHIFTS = 16, 15
 
 
 @contextmanager
@@ -124,19 +123,21 @@ def scaled_where(chosen, inputs, scale):
 
 def random_words(seed, size):
     """`size` signed 32-bit integers from a seed of two integers: int32 (size,)."""
-    # Every use of a number of Python is an operation of its own in TensorFlow's graphs.
-    shifts, factors = map(ops.convert_to_tensor, SHIFTS), map(ops.convert_to_tensor, FACTORS)
-    mix = functools.partial(mixed, shifts=[*shifts], factors=[*factors])
+    numbers = FACTORS, SHIFTS
+    if keras.backend.backend() == "tensorflow":  # or each use of each is an operation of its own
+        numbers = [[*map(ops.convert_to_tensor, np.array(pair, WORD))] for pair in numbers]
     seed = ops.cast(seed, WORD)
-    keys = ops.unstack(mix(seed + ops.flip(mix(seed), 0)))  # each of both numbers
+    # Each key is of both numbers.
+    keys = ops.unstack(mixed(seed + ops.flip(mixed(seed, *numbers), 0), *numbers))
     positions = ops.cast(ops.arange(size, dtype="int32"), WORD)  # XLA has no range of uint32
-    return ops.cast(mix(positions ^ keys[0], keys[1]), "int32")
+    return ops.cast(mixed(positions ^ keys[0], *numbers, key=keys[1]), "int32")
 
 
-def mixed(words, key=None, *, shifts, factors):
+def mixed(words, factors, shifts, key=None):
     """A bijection of 32-bit integers that lets every bit change about half of all bits."""
     words = (words ^ shifted(words, shifts[0])) * factors[0]
-    words = words if key is None else words + key
+    if key is not None:
+        words = words + key
     words = (words ^ shifted(words, shifts[1])) * factors[1]
     return words ^ shifted(words, shifts[0])
 

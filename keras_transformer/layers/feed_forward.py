@@ -110,6 +110,10 @@ class PositionwiseDense(keras.layers.Dense):
         outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
+    def quantize(self, mode=None, type_check=True, config=None):
+        """Quantizes as Keras does layers of its own class."""
+        super().quantize(mode, type_check=False, config=config)
+
 
 def checked_activation(activation):
     """Returns the name of a gated network, or any Keras activation as a function."""

@@ -1,4 +1,4 @@
-"""Dense layers as one product of two matrices, in training and in the steps of a search."""
+"""What dense layers compute: one product of two matrices, apart in a search, and their bias."""
 
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -61,11 +61,16 @@ def flat_product(dense, inputs):
 
 
 def plus_bias(outputs, bias):
-    """`outputs + bias`, where the gradient of the bias is summed in float32.
+    """`outputs + bias`, whose gradient for the bias is right in half precision too.
 
-    In half precision on a processor Keras's `ops.add`, which is TensorFlow's `BiasAdd`, and every
-    addition on JAX sum the positions in half precision: in bfloat16 over 4,096 positions that is
-    off by 2 to 70 %, otherwise by 0.2 %.
+    That gradient is a sum over all positions. On a processor TensorFlow's `BiasAdd`, which Keras's
+    `ops.add` chooses for a bias, and JAX's additions sum in half precision as they stand: in
+    bfloat16 the gradients of a whole model were off by up to 70 % and 38 %, now by 1 %. In float32
+    `BiasAdd` is right, and the fastest.
+
+    Args:
+        outputs: (..., width).
+        bias: (width,), or the last axes of `outputs`.
     """
     dtype = keras.backend.standardize_dtype(outputs.dtype)
     if dtype not in ("bfloat16", "float16"):

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.feed_forward import PositionwiseDense
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.embeddings import new_embeddings
@@ -154,13 +155,13 @@ class RecurrentSeq2Seq(SequenceToSequence):
         )
         self.output_dropout = Dropout(self.dropout, name="output_dropout", **options)
         states = self.num_layers * NUM_STATES[self.cell] * self.d_model
-        self.bridge = keras.layers.Dense(states, "tanh", name="bridge", **options)
+        self.bridge = PositionwiseDense(states, "tanh", name="bridge", **options)
         self.similarity_attention = self.combination = None
         if self.attention:
             self.similarity_attention = SimilarityAttention(
                 self.attention, name="attention", **options
             )
-            self.combination = keras.layers.Dense(
+            self.combination = PositionwiseDense(
                 self.d_model, "tanh", name="combination", **options
             )
         if self.scheduled_sampling:

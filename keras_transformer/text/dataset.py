@@ -75,9 +75,10 @@ def translation_dataset(
             and lines of progress when tokenizing takes long.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality, repeatable; what all shapes have in common, with
-        `max_shapes=1` everything, is in its `element_spec`. Its attribute `report` is a
-        `DatasetReport`; datasets derived from it (`.take`, `.map`) do not have the attribute.
+        A `tf.data.Dataset` of known cardinality, repeatable. Sizes that all of its shapes share are
+        static in its `element_spec`, with `max_shapes=1` all of them, and others None. Its
+        attribute `report` is a `DatasetReport`; datasets derived from it (`.take`, `.map`) do not
+        have the attribute.
 
     Raises:
         TypeError: when the texts are not iterables of str.
@@ -128,7 +129,7 @@ def translation_dataset(
             "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
             f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
         )
-    dataset = _dataset(passes, report.shapes, first_epoch, batches_per_epoch, prefetch)
+    dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
     dataset.report = report
     if verbose:
         print(report.summary(max_length), file=sys.stderr)
@@ -171,10 +172,10 @@ def _bpe_dropout(tokenizer):
     return dropout
 
 
-def _dataset(passes, shapes, first_epoch, batches_per_epoch, prefetch):
+def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
     """Returns the `tf.data.Dataset` of which each iteration is the next epoch.
 
-    What is the same in all shapes is known to whom it is given, before there is a batch.
+    Sizes that all shapes share are static in its `element_spec`, others None.
     """
     epochs = itertools.count(first_epoch)
 
@@ -182,7 +183,8 @@ def _dataset(passes, shapes, first_epoch, batches_per_epoch, prefetch):
         return passes.batches(next(epochs) * batches_per_epoch, batches_per_epoch)
 
     rows, source_length, target_length = (
-        sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)
+        sizes[0] if len(set(sizes)) == 1 else None
+        for sizes in zip(*(bucket.shape for bucket in passes.buckets), strict=True)
     )
     targets = tf.TensorSpec([rows, target_length], tf.int32)
     signature = ((tf.TensorSpec([rows, source_length], tf.int32), targets), targets)

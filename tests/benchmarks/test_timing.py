@@ -138,20 +138,19 @@ def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_pat
 KERAS_FIT_BENCH = """
 import json
 def keras_fit_bench(model, make_data, c, *options):
-    measured = json.loads(json.dumps(c))
-    for (source_ids, inputs), labels in make_data().take(1):
-        measured |= {"shapes": [list(ids.shape) for ids in (source_ids, inputs, labels)]}
-        measured |= {"next": bool((inputs[:, 1:] == labels[:, :-1]).numpy().mean() > 0.8)}
-    report([], c, *options, 0, measured)
+    (source_ids, target_ids), labels = next(iter(make_data()))
+    ids = [part.numpy().tolist() for part in (source_ids, target_ids, labels)]
+    report([], c, *options, 0, {"ids": ids})
 def report(windows, c, label, size, first, extra):
     print(json.dumps(extra))
 def measure(step): pass
 def rss_mb(): return 0
 """
 KERAS_PEER_OF_IDS = """
-import keras, common
-inputs = [keras.Input((None,)), keras.Input((None,))]
-hidden = keras.layers.Dropout(0.5)(keras.layers.Embedding(16000, 4)(keras.layers.Add()(inputs)))
+import sys, keras, common
+inputs = [keras.Input((16,)), keras.Input((16,))]
+hidden = keras.layers.Embedding(16_000, 4)(keras.layers.Add()(inputs))
+hidden = keras.layers.Dropout(float(sys.argv[1]))(hidden)
 model = keras.Model(inputs, keras.layers.Dense(8000)(hidden))
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 common.keras_fit_bench(model, lambda: None, dict(B=8, T=16), "a peer", "tiny")
@@ -160,13 +159,19 @@ common.keras_fit_bench(model, lambda: None, dict(B=8, T=16), "a peer", "tiny")
 
 @pytest.mark.slow
 @on_tensorflow
-def test_a_script_of_keras_is_given_the_batches_of_ours_from_texts(tmp_path):
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_a_script_of_keras_is_given_the_batches_of_ours_from_texts(tmp_path, rate):
+    from benchmarks.ours_training import batches_of_texts
+
     (tmp_path / "common.py").write_text(KERAS_FIT_BENCH)
     (tmp_path / "peer.py").write_text(KERAS_PEER_OF_IDS)
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py")]
-    (line,) = lines_of([*command, "--texts", "peer.py"], {"PYTHONPATH": str(REPOSITORY)}, tmp_path)
-    shapes = {"shapes": [[8, 16]] * 3, "next": True}
-    assert line == {"B": 8, "T": 16, **shapes, "dropout": True, "compilations": 0}
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py"), "--texts"]
+    environment = {"PYTHONPATH": str(REPOSITORY), "KERAS_BACKEND": "tensorflow"}
+    (line,) = lines_of([*command, "peer.py", str(rate)], environment, tmp_path)
+    (source_ids, target_ids), labels = next(iter(batches_of_texts(8, 16)(1)))
+    for found, expected in zip(line["ids"], (source_ids, target_ids, labels), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert line["dropout"] is (rate > 0)  # it is checked on one batch: others differ by themselves
 
 
 def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):

@@ -110,7 +110,7 @@ def test_tensorflow_has_a_program_of_its_own(tmp_path):
         (("--format", "pairs", "--vocab-size", 9), "need --format text"),
         (("--format", "text", "--right-to-left"), "another format than text"),
         (("--format", "text", "--length-penalty", 1), "needs --beam above 1"),
-        (("--format", "text", "--beam", 2, "--length-penalty", -1), "must be at least 0"),
+        (("--format", "text", "--beam", 2, "--length-penalty", 11), "number from 0 to 10"),
         (("--format", "text", "--vocab-size", 0), "--vocab-size must be at least 1"),
         (("--format", "text", "--max-length", 9), "--max-length must be at least 16"),
         (("--format", "text", "--steps-per-execution", 0), "must be at least 1"),

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import EncoderLayer
 from keras_transformer.layers.dropout import Dropout, ReluDropout, random_words
-from tests.backends import BACKEND, gradients
+from tests.backends import BACKEND, gradients, on_tensorflow
 
 SHAPE = (64, 32, 32)  # 65,536 elements
 JIT = BACKEND != "torch"
@@ -100,6 +100,17 @@ def test_a_seed_gives_the_same_masks_on_every_backend():
     expected = [np.concatenate([word >= 0, word << 16 >= 0]) for word in words]
     np.testing.assert_array_equal(kept, np.array(expected).astype(int))
     assert len({tuple(mask) for mask in kept}) == 3
+
+
+@on_tensorflow
+def test_its_hash_is_few_operations_of_a_graph():
+    """Each takes time and memory when XLA compiles: a step of the paper's base has 62 dropouts."""
+    import tensorflow as tf
+
+    layer = Dropout(0.5, seed=4)
+    step = tf.function(lambda inputs: layer(inputs, training=True))
+    graph = step.get_concrete_function(tf.TensorSpec((4, 6))).graph
+    assert len(graph.get_operations()) <= 68
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5)])

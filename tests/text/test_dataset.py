@@ -144,6 +144,8 @@ def test_what_all_shapes_have_in_common_is_known_in_advance():
     assert data.element_spec[1].shape.as_list() == [None, data.report.shapes[0][2]]
     assert data.element_spec[0][0].shape.as_list() == [None, None]
     assert len(pairs(data)) == 60
+    *_, weights_spec = dataset(max_shapes=1, batches_per_update=2).element_spec
+    assert weights_spec.shape == (rows, target_length)
 
 
 def test_no_seed_draws_a_new_one():
