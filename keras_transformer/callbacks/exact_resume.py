@@ -44,8 +44,8 @@ class ExactResume(keras.callbacks.Callback):
 
     Raises:
         ValueError: when the file is of another model or optimizer, when the model is not built,
-            when `fit` begins at another epoch than the state, and when it goes on with other
-            weights than were saved.
+            when `fit` begins at another epoch than the state, and when an epoch begins with
+            other weights than were saved; the smallest trainable one is looked at.
 
     Example:
 
