@@ -75,6 +75,7 @@ def test_a_further_weight_adds_one_operation_that_computes(options):
         return collections.Counter(node.op for node in nodes)
 
     added = computing(5) - computing(1)
+    assert (computing(1)["Pow"], computing(1)["ResourceApplyAdam"]) == (2, 1)
     assert added["ResourceApplyAdam"] == 4
     assert not {"Pow", "Sqrt", "Cast", "Sub", "Maximum"} & {*added}
 
