@@ -122,7 +122,7 @@ def fill_recipe(parser, args):
     rates = args.subword_dropout
     if len(rates) > 2:
         parser.error("--subword-dropout takes one rate, or two: of sources and of targets")
-    args.subword_dropout = rates[0] if len(rates) == 1 else rates
+    args.subword_dropout = rates[0] if len(set(rates)) == 1 else rates
     for name, values in (("dropout", [args.dropout or 0]), ("subword-dropout", rates)):
         if not all(0 <= value < 1 for value in values):
             parser.error(f"--{name} must be at least 0 and below 1")

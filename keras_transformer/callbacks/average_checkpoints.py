@@ -71,6 +71,10 @@ class AverageCheckpoints(keras.callbacks.Callback):
         found = [file for file in self.directory.glob("weights-*.npz") if self._number(file)]
         return sorted(found, key=self._number)
 
+    def newest(self):
+        """The number of the last epoch that is kept, 0 when none is."""
+        return max(map(self._number, self.files()), default=0)
+
     def mean(self):
         """The means of the weights over the files, float64 arrays in the order of the weights."""
         weights, files = self.model.weights, self.files()

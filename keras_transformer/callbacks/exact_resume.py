@@ -37,7 +37,9 @@ class ExactResume(keras.callbacks.Callback):
     but before `keras.callbacks.SwapEMAWeights`, which leaves other weights in the model from the
     end of an epoch to the next: then a resumed training ends with the same weights but for
     rounding, as that callback swaps by adding. What other callbacks remember, as how long
-    `ReduceLROnPlateau` has waited, is no part of the state.
+    `ReduceLROnPlateau` has waited, is no part of the state. An epoch that a callback left before
+    its last batch, as `TerminateOnNaN` does, or with a loss that is no number, is not saved: run
+    again, `fit` begins it anew.
 
     Args:
         directory: where the state is kept: one file, replaced as a whole.
@@ -67,6 +69,7 @@ class ExactResume(keras.callbacks.Callback):
         self.epoch = 0 if facts is None else facts["epoch"]
         self._found = facts is not None
         self._sample = None  # of the weights saved, until the next epoch begins
+        self._batch = 0  # of the epoch, the last that began
         self._optimizer = (facts or {}).get("optimizer")
 
     def on_train_begin(self, logs=None):
@@ -95,7 +98,9 @@ class ExactResume(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch, logs=None):
-        """Saves the state."""
+        """Saves the state, unless the epoch was left before its end."""
+        if self.model.stop_training and not self._is_whole(logs or {}):
+            return
         self.epoch, self._found = epoch + 1, True
         kind = kind_of(self.model.optimizer)
         write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
@@ -103,6 +108,7 @@ class ExactResume(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         """Checks that an epoch begins with the weights that were saved at the end of the last."""
+        self._batch = batch
         if self._sample is None:
             return
         saved, self._sample = self._sample, None
@@ -114,6 +120,12 @@ class ExactResume(keras.callbacks.Callback):
                 f"and remove {self.path}. Received: other weights, by up to "
                 f"{np.max(np.abs(found - saved)):.3g}"
             )
+
+    def _is_whole(self, logs):
+        """Whether `fit` saw all batches of the epoch, as far as it knows their number."""
+        steps = self.params.get("steps") or 0
+        seen = self._batch + self.model.steps_per_execution
+        return seen >= steps and math.isfinite(logs.get("loss", 0.0))
 
     def _smallest_weight(self):
         """The values of the trainable weight that has the fewest, so a cheap sample of all."""

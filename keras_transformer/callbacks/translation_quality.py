@@ -47,7 +47,7 @@ class TranslationQuality(keras.callbacks.Callback):
             for a training of several calls of `fit`, `finish` does so after the last of them.
 
     Raises:
-        ValueError: for a bad argument.
+        ValueError: for a bad argument, and in `fit` when `average` does not come before it.
         ImportError: when sacrebleu is asked for and not installed.
 
     Reference: Post 2018, "A Call for Clarity in Reporting BLEU Scores".
@@ -126,6 +126,7 @@ class TranslationQuality(keras.callbacks.Callback):
         figures = dict.fromkeys(self.metrics, math.nan)
         is_last = self._epoch == self._last_epoch() or self.model.stop_training
         if self._epoch % self.every == 0 or (self.at_end and is_last):
+            self._check_order()
             figures = self._measure_and_keep()
         if logs is not None:
             logs.update({f"val_{name}": figure for name, figure in figures.items()})
@@ -145,6 +146,14 @@ class TranslationQuality(keras.callbacks.Callback):
             self._epoch = self._last_epoch()
         if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
+
+    def _check_order(self):
+        if self.average is not None and self.average.newest() != self._epoch:
+            raise ValueError(
+                "`average` must be one of the callbacks of `fit` and come before TranslationQuality, "
+                f"so that it has the weights of epoch {self._epoch}. Received: those up to epoch "
+                f"{self.average.newest()} in {self.average.directory}"
+            )
 
     def _measure_and_keep(self):
         averaged = contextlib.nullcontext() if self.average is None else self.average.averaged()

@@ -134,6 +134,55 @@ def test_a_training_without_numbers_or_weights_to_train_is_no_other_training(tmp
     assert ExactResume(tmp_path).epoch == 2
 
 
+class StopsAt(keras.callbacks.Callback):
+    """Ends `fit` after a batch, as `TerminateOnNaN` does; or at the end of an epoch."""
+
+    def __init__(self, epoch, batch=None):
+        super().__init__()
+        self.at = epoch, batch
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training |= (self.epoch, batch) == self.at
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training |= (epoch, None) == self.at
+
+
+@pytest.mark.parametrize(("batch", "epochs"), [(0, 1), (1, 1), (2, 2), (None, 2)])
+def test_an_epoch_left_before_its_last_batch_is_begun_again(tmp_path, batch, epochs):
+    weights = []
+    for stop in (None, StopsAt(1, batch)):
+        keras.utils.set_random_seed(1)
+        directory = tmp_path / ("whole" if stop is None else "parts")
+        model, resume = new_model(), ExactResume(directory)
+        fit = dict(batch_size=4, shuffle=False, epochs=EPOCHS, verbose=0)
+        model.fit(*data_of(0), **fit, callbacks=[*filter(None, [stop]), resume])
+        if stop is not None:
+            assert resume.epoch == ExactResume(directory).epoch == epochs
+            model.fit(*data_of(0), **fit, initial_epoch=resume.epoch, callbacks=[resume])
+        weights.append([array(weight) for weight in model.weights])
+    for expected, weight in zip(*weights, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
+def test_a_loss_that_is_no_number_leaves_the_last_state_in_place(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = np.ones((4, 1), "float32")
+    fit = dict(batch_size=2, shuffle=False, verbose=0)
+    model.fit(data, data, **fit, callbacks=[ExactResume(tmp_path)])
+    labels = np.array([[1], [1], [1], [np.nan]], "float32")  # in the last batch
+    callbacks = [keras.callbacks.TerminateOnNaN(), ExactResume(tmp_path)]
+    model.fit(data, labels, **fit, initial_epoch=1, epochs=3, callbacks=callbacks)
+    resume = ExactResume(tmp_path)
+    assert resume.epoch == 1
+    model.fit(data, data, **fit, initial_epoch=1, epochs=2, callbacks=[resume])
+    assert np.isfinite(array(model.layers[-1].kernel)).all()
+
+
 def test_another_model_is_refused(tmp_path):
     train(tmp_path, until=1)
     other = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=9)

@@ -297,6 +297,18 @@ def test_a_training_too_short_to_be_measured_keeps_its_mean_at_the_end(tmp_path)
     assert quality.best == {"epoch": 3, "exact_match": 100.0}
 
 
+@pytest.mark.parametrize("place", ["behind", "nowhere"])
+def test_an_average_that_does_not_come_before_is_refused(tmp_path, place):
+    """It would lack the epoch that is measured, or have those of an earlier training."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    average = AverageCheckpoints(tmp_path / "epochs", last=2)
+    quality = TranslationQuality(list, SOURCES, REFERENCES, ["exact_match"], average=average)
+    callbacks = [quality, average] if place == "behind" else [quality]
+    with pytest.raises(ValueError, match="come before TranslationQuality.* up to epoch 0"):
+        model.fit(DATA, DATA, verbose=0, callbacks=callbacks)
+
+
 def test_the_last_epoch_is_measured_too(tmp_path):
     quality = TranslationQuality(
         answers(["x", REFERENCES[1]], REFERENCES),
