@@ -17,7 +17,7 @@ from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
 from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run
 from train_options import SIZES, parse_arguments, run_name
-from translator_training import build_model
+from translator_training import build_model, say_which_precision_pays
 
 FILES = {
     "README.txt",
@@ -324,6 +324,8 @@ def test_parts_of_the_recipe_may_be_given():
     assert rates[1] > rates[2]
     assert arguments_of("--size", "tiny").own_recipe == {}
     assert arguments_of("--position", "sinusoidal").own_recipe == {}
+    for rates, recipe in ((["0", "0"], {}), ([0.1, 0.1], {"subword_dropout": 0.1})):
+        assert arguments_of("--subword-dropout", *rates).own_recipe == recipe
     two_rates = arguments_of("--subword-dropout", 0.1, 0)
     assert two_rates.own_recipe == {"subword_dropout": [0.1, 0.0]}
     assert arguments_of("--size", "tiny", "--dropout", 0.3, "--pre-norm").own_recipe == {}
@@ -406,6 +408,29 @@ def test_a_precision_is_the_model_s_and_float16_scales_its_loss(precision, compu
     assert is_scaled == (precision == "mixed_float16")
     optimizer = model.optimizer.inner_optimizer if is_scaled else model.optimizer
     assert isinstance(optimizer, FusedAdam)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "size", "said"),
+    [
+        ("fpu avx512f avx512_bf16", "float32", "base", "--precision mixed_bfloat16 is about 1.5"),
+        ("fpu avx512f avx512_bf16", "float32", "tiny", ""),
+        ("fpu avx512f avx512_bf16", "mixed_bfloat16", "base", ""),
+        ("fpu avx2", "mixed_bfloat16", "base", "has no instructions for bfloat16"),
+        ("fpu avx2", "float32", "base", ""),
+        (None, "mixed_bfloat16", "base", ""),
+    ],
+)
+def test_it_says_which_precision_the_processor_is_made_for(
+    flags, precision, size, said, tmp_path, capsys
+):
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(f"model name : a processor\nflags : {flags}\n")
+    say_which_precision_pays(arguments_of("--precision", precision, "--size", size), cpuinfo)
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert bool(said) == bool(printed)
 
 
 def test_accumulation_in_float16_is_refused(capsys):
