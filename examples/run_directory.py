@@ -179,20 +179,25 @@ class CheckLoss(keras.callbacks.Callback):
 
 
 class KeepHistory(keras.callbacks.Callback):
-    """Writes history.csv, and stops when the time is up."""
+    """Writes history.csv, and stops when the time is up.
+
+    The seconds of an epoch are from the end of the one before, or the begin of `fit`, to its own:
+    so they count what is measured, saved and shown between two epochs.
+    """
 
     def __init__(self, directory, history, minutes):
         super().__init__()
         self.directory, self.history, self.minutes = directory, history, minutes
 
-    def on_epoch_begin(self, epoch, logs=None):
-        """Starts the epoch's clock."""
+    def on_train_begin(self, logs=None):
+        """Starts the clock."""
         self.began = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the row of the epoch."""
         row = {name: float(value) for name, value in logs.items() if math.isfinite(value)}
-        seconds = time.perf_counter() - self.began
+        now = time.perf_counter()
+        seconds, self.began = now - self.began, now
         self.history.append({"epoch": epoch + 1, **row, "seconds": seconds})
         self.directory.write_history(self.history)
         minutes = sum(row["seconds"] for row in self.history) / 60

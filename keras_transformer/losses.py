@@ -106,8 +106,8 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Returns:
         A float32 scalar, the mean over the tokens of one batch. What `fit` and `evaluate` print as
-        `loss` is Keras's mean of these over batches, weighted by rows; `Perplexity` counts
-        tokens over all batches.
+        `loss` is Keras's mean of these over batches, weighted by rows, so with `"sum"` it is none
+        over tokens; `Perplexity` counts tokens over all batches.
 
     Raises:
         ValueError: for a bad argument, and when the shapes of labels and logits do not fit.

@@ -150,9 +150,9 @@ class TranslationQuality(keras.callbacks.Callback):
     def _check_order(self):
         if self.average is not None and self.average.newest() != self._epoch:
             raise ValueError(
-                "`average` must be one of the callbacks of `fit` and come before TranslationQuality, "
-                f"so that it has the weights of epoch {self._epoch}. Received: those up to epoch "
-                f"{self.average.newest()} in {self.average.directory}"
+                "`average` must be one of the callbacks of `fit` and come before "
+                f"TranslationQuality, so that it has the weights of epoch {self._epoch}. Received: "
+                f"those up to epoch {self.average.newest()} in {self.average.directory}"
             )
 
     def _measure_and_keep(self):

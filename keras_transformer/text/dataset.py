@@ -57,7 +57,8 @@ def translation_dataset(
         first_epoch: number of the first epoch.
         batches_per_epoch: batches of an epoch of `fit`; None for all pairs once. With a number, an
             epoch goes on in the data where the one before stopped, pass after pass: for large
-            corpora, to validate and save more often.
+            corpora, to validate and save more often. `steps_per_epoch` of `fit` in its place would
+            make epochs that are none of the dataset's, which `first_epoch` cannot go on from.
         batches_per_update: batches that `gradient_accumulation_steps` of the optimizer make one
             update of. Above 1, each batch comes with a third element, weights of its tokens with
             which `MaskedCrossentropy(reduction="sum")` has as its mean over the update's batches

@@ -114,7 +114,19 @@ def test_a_loss_that_is_no_number_ends_the_run():
 def test_what_was_not_measured_is_left_out_and_time_ends_the_training(directory):
     keep = KeepHistory(directory, [], minutes=1e-9)
     keep.set_model(model(1.0))
-    keep.on_epoch_begin(0)
+    keep.on_train_begin()
     keep.on_epoch_end(0, {"loss": 1.0, "val_bleu": float("nan")})
     assert list(directory.read_history(1)[0]) == ["epoch", "loss", "seconds"]
     assert keep.model.stop_training
+
+
+def test_the_seconds_of_the_epochs_are_all_of_the_time(directory, monkeypatch):
+    """What is saved and shown after an epoch too, up to the end of the last."""
+    times = iter([10.0, 13.0, 18.0])
+    monkeypatch.setattr("run_directory.time.perf_counter", lambda: next(times))
+    keep = KeepHistory(directory, [], minutes=1.0)
+    keep.set_model(model(1.0))
+    keep.on_train_begin()
+    for epoch in range(2):
+        keep.on_epoch_end(epoch, {"loss": 1.0})
+    assert [row["seconds"] for row in keep.history] == [3.0, 5.0]
