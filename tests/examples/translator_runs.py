@@ -1,8 +1,10 @@
 """How the tests run train_translator.py and translate.py: as processes, on one small corpus."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -20,6 +22,22 @@ def run(script, *arguments, text=None):
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         check=False,
     )
+
+
+def run_and_kill(script, *arguments, output):
+    """Runs a training and kills it by `kill -9` soon after it saved its first epoch."""
+    process = subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    deadline = time.monotonic() + 400
+    while not (output / "state.npz").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, "it ended before it was killed"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
 
 
 def job(corpus, output, *more):
