@@ -106,7 +106,8 @@ def main():
     model.fit(data(2 * at_once), epochs=1, steps_per_epoch=2 * at_once, verbose=0, shuffle=False)
     step_seconds = (time.perf_counter() - begun) / (2 * at_once)
     # The log measures a step in each epoch: not in every fifth step, as it never would for a user.
-    least = 25 if args.texts else 2
+    # In less than a second nothing is measured but that it runs.
+    least = 25 if args.texts and args.seconds >= 1 else 2
     steps = at_once * max(least, round(args.seconds / 5 / step_seconds / at_once))
     clock, log = EpochClock(), [TrainingLog()] if args.texts else []
     timed = dict(epochs=6, steps_per_epoch=steps, callbacks=[clock, *log])
