@@ -1,6 +1,7 @@
 """The directory of one training run: its settings, checkpoint, history and results."""
 
 import csv
+import hashlib
 import importlib.util
 import json
 import math
@@ -219,6 +220,14 @@ def run_program(run, args, started):
     print(f"Took {(time.perf_counter() - started) / 60:.1f} minutes.")
     print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
     return 0
+
+
+def digest_of(pairs):
+    """Returns 16 characters that tell these pairs of texts from others."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        digest.update(repr(tuple(pair)).encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()[:16]
 
 
 def differences(found, settings, names):

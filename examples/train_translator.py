@@ -30,7 +30,7 @@ from keras_transformer import BeamSearch, plots
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory, run_program, say
+from run_directory import RunDirectory, digest_of, run_program, say
 from train_options import RECURRENT, parse_arguments
 from translator_models import describe, picture_title
 from translator_training import make_datasets, train_model
@@ -66,7 +66,7 @@ def run(args):
         train, validation, test = read_corpus(args)
         counts = f"{len(train):,} pairs to train, {len(validation):,} to validate"
         say(f"  {counts}, {len(test):,} to test")
-        settings = run_settings(args, train)
+        settings = run_settings(args, train, validation)
         if args.start_from and not directory.epochs_done():  # then it needs the other no more
             RunDirectory(args.start_from).check_start(settings, START)
         directory.open(settings)
@@ -132,7 +132,7 @@ def read_corpus(args):
     return train, validation, test
 
 
-def run_settings(args, train):
+def run_settings(args, train, validation):
     """What makes a run the run it is; a later command must agree to go on with it."""
     names = ("source", "target", "validation_source", "validation_target", "size", "vocab_size")
     names += ("tokens_per_batch", "max_length", "label_smoothing", "separate_vocabularies", "seed")
@@ -146,7 +146,8 @@ def run_settings(args, train):
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     if args.model == "recurrent":
         settings |= {name: getattr(args, name) for name in ("model", *RECURRENT)}
-    return settings | args.own_recipe | {"training_pairs": len(train)}
+    settings |= {"training_pairs": len(train), "pairs_digest": digest_of([*train, *validation])}
+    return settings | args.own_recipe
 
 
 def tokenizers(directory, args, train):

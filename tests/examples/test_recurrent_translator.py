@@ -31,7 +31,7 @@ def test_what_was_chosen_is_in_the_model_its_description_and_its_settings(monkey
     model = new_model(args, vocab_size=20, **IDS)
     assert (model.cell, model.attention, model.scheduled_sampling) == ("gru", None, 0.25)
     assert describe(args) == ("recurrent, GRU, no attention, scheduled sampling 0.25, size mini")
-    settings = run_settings(args, train=[])
+    settings = run_settings(args, train=[], validation=[])
     assert settings["model"] == "recurrent"
     assert [settings[name] for name in ("similarity", "cell", "scheduled_sampling")] == [
         "none",
@@ -46,7 +46,8 @@ def test_what_was_chosen_is_in_the_model_its_description_and_its_settings(monkey
 def test_the_settings_of_a_transformer_are_as_before_so_that_its_runs_go_on(monkeypatch):
     args = parsed(monkeypatch)
     assert describe(args) == "Transformer, size mini"
-    assert not {"model", "similarity", "cell", "scheduled_sampling"} & set(run_settings(args, []))
+    settings = run_settings(args, train=[], validation=[])
+    assert not {"model", "similarity", "cell", "scheduled_sampling"} & set(settings)
     assert args.output == "runs/dates-en-fr"
 
 

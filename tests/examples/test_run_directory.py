@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import ExactResume
-from run_directory import CheckLoss, KeepHistory, RunDirectory
+from run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
 
 
 def model(value):
@@ -130,3 +130,10 @@ def test_the_seconds_of_the_epochs_are_all_of_the_time(directory, monkeypatch):
     for epoch in range(2):
         keep.on_epoch_end(epoch, {"loss": 1.0})
     assert [row["seconds"] for row in keep.history] == [3.0, 5.0]
+
+
+def test_a_digest_tells_pairs_from_others():
+    pairs = [("a", "b"), ("c", "d")]
+    others = [[("c", "d"), ("a", "b")], [("a", "b")], [("ab", ""), ("c", "d")], [("a", "b\udcff")]]
+    assert digest_of(pairs) == digest_of([list(pair) for pair in pairs]) != ""
+    assert len({digest_of(other) for other in [pairs, *others]}) == 5

@@ -125,6 +125,10 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
     assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr
+    (tmp_path / "train").write_text((tmp_path / "train").read_text().replace("ciq", "qic"))
+    other = run(*job, "--epochs", 60)
+    assert other.returncode == 1
+    assert "holds another run: pairs_digest was" in other.stderr
 
 
 @pytest.mark.slow
