@@ -2,12 +2,9 @@
 
 import csv
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -16,7 +13,7 @@ import pytest
 from keras_transformer import FusedAdam, RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
-from tests.examples.translator_runs import EXAMPLES, TRAIN, TRANSLATE, job, run, run_and_kill
+from tests.examples.translator_runs import TRAIN, TRANSLATE, job, run, run_and_stop
 from train_options import SIZES, parse_arguments, run_name
 from translator_training import build_model, say_which_precision_pays
 
@@ -43,24 +40,9 @@ def trained(corpus, tmp_path_factory):
     refused = run(TRAIN, *job(corpus, output, "--vocab-size", 5))
     assert refused.returncode == 1
     assert "error: `vocab_size` must be" in refused.stderr
-    arguments = [str(item) for item in job(corpus, output, "--epochs", 2)]
-    process = subprocess.Popen(
-        [sys.executable, str(TRAIN), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
-        # Under a shell in the background Ctrl-C is ignored, and a process takes that over.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    deadline = time.monotonic() + 400
-    while not (output / "state.npz").exists() and time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    interrupted = process.communicate(timeout=300)[0]
-    return output, process.returncode, interrupted, run(TRAIN, *arguments)
+    arguments = job(corpus, output, "--epochs", 2)
+    status, interrupted = run_and_stop(TRAIN, *arguments, output=output, by=signal.SIGINT)
+    return output, status, interrupted, run(TRAIN, *arguments)
 
 
 @pytest.mark.slow
@@ -129,8 +111,10 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     recipe = ["--lowercase", "--accumulate", 2, "--average", 2, "--bleu-every", 1, "--beam", 2]
     recipe += ["--batches-per-epoch", 4, "--tensorboard", "--r-drop", 1, "--subword-dropout", 0.1]
     recipe += ["--separate-vocabularies", "--no-xla-export", "--bleu-tokenize", "char"]
-    run_and_kill(TRAIN, *job(corpus, output, *recipe, "--epochs", 3), output=output)
-    again = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3))
+    arguments = job(corpus, output, *recipe, "--epochs", 3)
+    status, printed = run_and_stop(TRAIN, *arguments, output=output, by=signal.SIGKILL)
+    assert status == -signal.SIGKILL, printed
+    again = run(TRAIN, *arguments)
     assert again.returncode == 0, again.stdout + again.stderr
     assert re.search("Going on from epoch [12]", again.stdout)
     whole = run(TRAIN, *job(corpus, tmp_path / "whole", *recipe, "--epochs", 3))
@@ -178,7 +162,9 @@ def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
     recipe = ["--both-directions", 2, "--average", 1, "--bleu-every", 3]
     recipe += ["--precision", "mixed_bfloat16"]
     output = tmp_path / "run"
-    run_and_kill(TRAIN, *job(corpus, output, *recipe, "--epochs", 3), output=output)
+    arguments = job(corpus, output, *recipe, "--epochs", 3)
+    status, printed = run_and_stop(TRAIN, *arguments, output=output, by=signal.SIGKILL)
+    assert status == -signal.SIGKILL, printed
     for name in ("run", "whole"):
         done = run(TRAIN, *job(corpus, tmp_path / name, *recipe, "--epochs", 3))
         assert done.returncode == 0, done.stdout + done.stderr

@@ -24,20 +24,28 @@ def run(script, *arguments, text=None):
     )
 
 
-def run_and_kill(script, *arguments, output):
-    """Runs a training and kills it by `kill -9` soon after it saved its first epoch."""
+def run_and_stop(script, *arguments, output, by):
+    """Runs a training and sends it a signal soon after it saved its first epoch.
+
+    Returns its status and what it printed.
+    """
     process = subprocess.Popen(
         [sys.executable, str(script), *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
+        # Under a shell in the background Ctrl-C is ignored, and a process takes that over.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 400
     while not (output / "state.npz").exists() and time.monotonic() < deadline:
-        assert process.poll() is None, "it ended before it was killed"
+        if process.poll() is not None:
+            break
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.send_signal(by)
+    printed = process.communicate(timeout=300)[0]
+    return process.returncode, printed
 
 
 def job(corpus, output, *more):
