@@ -25,7 +25,9 @@ class Results:
         self.path = Path(path)
         self.rows = []
         if self.path.exists():
-            self.rows = [json.loads(line) for line in self.path.read_text().splitlines()]
+            self.rows = [
+                json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()
+            ]
 
     def find(self, key):
         """The result with the settings `key`, or None."""
@@ -36,7 +38,7 @@ class Results:
         self.rows.append({**key, **result})
         self.path.parent.mkdir(parents=True, exist_ok=True)
         scratch = self.path.with_name(f".{self.path.name}")
-        scratch.write_text("".join(f"{json.dumps(row)}\n" for row in self.rows))
+        scratch.write_text("".join(f"{json.dumps(row)}\n" for row in self.rows), encoding="utf-8")
         os.replace(scratch, self.path)
         shown = {n: value for n, value in self.rows[-1].items() if len(str(value)) < LONG_VALUE}
         print(", ".join(f"{name} {value}" for name, value in shown.items()), flush=True)

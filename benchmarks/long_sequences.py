@@ -57,7 +57,9 @@ def in_own_process(kind, length, args):
     command += ["--lengths", str(length), "--window", str(args.window)]
     command += ["--causal"] * args.causal
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
     if done.returncode:
         sys.exit(f"error: {kind} attention over {length} positions failed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])

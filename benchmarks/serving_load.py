@@ -21,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -90,7 +89,7 @@ def start(directory, name):
         [*command, "--batch-size", "16", "--replay"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
+        encoding="utf-8",
     )
     for line in server.stdout:
         print(f"server: {line}", end="", flush=True)
@@ -183,7 +182,7 @@ def compiled(address):
 
 def memory_of(process):
     """Resident memory of a process in MiB."""
-    status = Path(f"/proc/{process}/status").read_text()
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 

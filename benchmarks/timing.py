@@ -67,7 +67,7 @@ def lines_of(command, environment=None, cwd=None):
         env={**os.environ, **(environment or {})},
         cwd=cwd,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     if done.returncode:

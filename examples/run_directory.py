@@ -62,7 +62,7 @@ class RunDirectory:
         settings = json.loads(json.dumps(settings))
         file = self.path / "settings.json"
         if file.exists():
-            found = json.loads(file.read_text())
+            found = json.loads(file.read_text(encoding="utf-8"))
             differing = differences(found, settings, {*found, *settings})
             if differing and not self.epochs_done():
                 # Nothing was trained with the old settings: what was made for them can go.
@@ -88,7 +88,7 @@ class RunDirectory:
         """Checks that a run with these settings can start from the model of this one."""
         if not all((self.path / name).exists() for name in ("settings.json", "model.keras")):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
-        found = json.loads((self.path / "settings.json").read_text())
+        found = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
         if differing := differences(found, settings, names):
             raise ValueError(f"{self.path} is no run to start from: {differing}.")
 
@@ -151,7 +151,7 @@ class RunDirectory:
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)
-        settings = json.loads((self.path / "settings.json").read_text())
+        settings = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
         languages = {side: language_of(settings, side) for side in ("source", "target")}
         card = {"languages": languages, "data": settings, "scores": scores}
         translator.export(scratch, card, verbose=False)

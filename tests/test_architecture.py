@@ -329,7 +329,7 @@ def test_importing_the_core_leaves_tensorflow_alone(backend):
         env={**os.environ, "KERAS_BACKEND": backend},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
     )
     assert done.returncode == 0, done.stderr

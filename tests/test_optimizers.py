@@ -201,7 +201,7 @@ def test_two_replicas_of_a_mirrored_strategy_update_as_keras():
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
     )
     assert done.stdout.strip().endswith("equal"), done.stderr

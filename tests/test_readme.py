@@ -53,7 +53,7 @@ def test_python_blocks_run_one_after_the_other(page, tmp_path):
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=900,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -91,15 +91,15 @@ C.measure(step, {}, "a peer", "tiny", extra={"tok_s": 5})
 
 @pytest.mark.parametrize("drop", [True, False])
 def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
-    (tmp_path / "common.py").write_text(COMMON)
-    (tmp_path / "peer.py").write_text(PEER)
+    (tmp_path / "common.py").write_text(COMMON, encoding="utf-8")
+    (tmp_path / "peer.py").write_text(PEER, encoding="utf-8")
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py"), "peer.py"]
     done = subprocess.run(
         [*command, *["--drop"] * drop],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     # The peak is that before the check.
@@ -120,8 +120,8 @@ print(json.dumps([keras.backend.backend(), keras.config.dtype_policy().name]))
 
 def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_path):
     pytest.importorskip("jax")
-    (tmp_path / "common.py").write_text(COMMON)
-    (tmp_path / "peer.py").write_text(KERAS_PEER)
+    (tmp_path / "common.py").write_text(COMMON, encoding="utf-8")
+    (tmp_path / "peer.py").write_text(KERAS_PEER, encoding="utf-8")
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py")]
     command += ["--backend", "jax", "--policy", "mixed_bfloat16", "peer.py"]
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_pat
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     assert json.loads(done.stdout) == ["jax", "mixed_bfloat16"]
@@ -163,8 +163,8 @@ common.keras_fit_bench(model, lambda: None, dict(B=8, T=16), "a peer", "tiny")
 def test_a_script_of_keras_is_given_the_batches_of_ours_from_texts(tmp_path, rate):
     from benchmarks.ours_training import batches_of_texts
 
-    (tmp_path / "common.py").write_text(KERAS_FIT_BENCH)
-    (tmp_path / "peer.py").write_text(KERAS_PEER_OF_IDS)
+    (tmp_path / "common.py").write_text(KERAS_FIT_BENCH, encoding="utf-8")
+    (tmp_path / "peer.py").write_text(KERAS_PEER_OF_IDS, encoding="utf-8")
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py"), "--texts"]
     environment = {"PYTHONPATH": str(REPOSITORY), "KERAS_BACKEND": "tensorflow"}
     (line,) = lines_of([*command, "peer.py", str(rate)], environment, tmp_path)

@@ -262,8 +262,8 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
         for name in expected.files:
             np.testing.assert_array_equal(found[name], expected[name])
     expected, found = (tmp_path / name / "best.keras" for name in ("whole", "killed"))
-    figures = expected.with_name("best.keras.json").read_text()
-    assert found.with_name("best.keras.json").read_text() == figures
+    figures = expected.with_name("best.keras.json").read_text(encoding="utf-8")
+    assert found.with_name("best.keras.json").read_text(encoding="utf-8") == figures
     expected, found = map(keras.models.load_model, (expected, found))
     for weight, same in zip(expected.get_weights(), found.get_weights(), strict=True):
         np.testing.assert_array_equal(same, weight)

@@ -74,7 +74,10 @@ def test_the_best_epoch_is_kept_and_the_first_of_equals(tmp_path, metric, output
     assert len(history[f"val_{metric}"]) == 4
     kept = keras.saving.load_model(file)
     np.testing.assert_array_equal(array(kept.layers[-1].kernel), kernels[best - 1])
-    assert json.loads((tmp_path / "deep" / "best.keras.json").read_text())["epoch"] == best
+    assert (
+        json.loads((tmp_path / "deep" / "best.keras.json").read_text(encoding="utf-8"))["epoch"]
+        == best
+    )
 
 
 def test_a_resumed_training_knows_the_best_so_far(tmp_path):
@@ -390,7 +393,7 @@ def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):
 
     fit(0, 3)
     fit(3, 5)
-    with open(tmp_path / "log.csv", newline="") as file:
+    with open(tmp_path / "log.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     measured = ["nan", "100.0", "100.0", "100.0", "100.0"]  # the last epoch of each `fit` too
     assert [row["val_exact_match"] for row in rows] == measured
@@ -400,7 +403,7 @@ def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"epoch": 1, "bleu": 30.0}'])
 def test_a_file_of_figures_that_does_not_fit_is_named(tmp_path, text):
     (tmp_path / "best.keras").touch()
-    (tmp_path / "best.keras.json").write_text(text)
+    (tmp_path / "best.keras.json").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="best.keras.json must have the exact_match"):
         TranslationQuality(
             str, SOURCES, REFERENCES, metrics=["exact_match"], filepath=tmp_path / "best.keras"

@@ -41,8 +41,12 @@ def corpus(tmp_path_factory):
     sources = [" ".join(generator.choices(words, k=generator.randint(2, 6))) for _ in range(600)]
     targets = [" ".join(word[::-1] for word in source.split()) for source in sources]
     sources[5], targets[9] = "", " "
-    (directory / "test.en").write_text("".join(f"{line}\n" for line in [*sources[:40]]))
-    (directory / "test.xx").write_text("".join(f"{line}\n" for line in [*targets[:40]]))
-    (directory / "text.en").write_text("".join(f"{line}\n" for line in sources))
-    (directory / "text.xx").write_text("".join(f"{line}\n" for line in targets))
+    (directory / "test.en").write_text(
+        "".join(f"{line}\n" for line in [*sources[:40]]), encoding="utf-8"
+    )
+    (directory / "test.xx").write_text(
+        "".join(f"{line}\n" for line in [*targets[:40]]), encoding="utf-8"
+    )
+    (directory / "text.en").write_text("".join(f"{line}\n" for line in sources), encoding="utf-8")
+    (directory / "text.xx").write_text("".join(f"{line}\n" for line in targets), encoding="utf-8")
     return directory

@@ -290,7 +290,10 @@ def test_a_run_is_loaded_with_the_tokenizer_of_each_side(tmp_path):
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, EXAMPLE, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, EXAMPLE, *map(str, arguments)],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
 
 

@@ -104,9 +104,12 @@ def test_a_stopped_run_goes_on_and_says_which_model_it_is(trained):
     model = "recurrent, GRU, scaled_dot attention, scheduled sampling 0.1, size mini"
     assert f"({model})" in first.stdout
     assert "Going on from epoch 1" in again.stdout
-    assert f"Model: {model}\n" in (output / "README.txt").read_text()
-    assert json.loads((output / "settings.json").read_text())["similarity"] == "scaled_dot"
-    with open(output / "history.csv", newline="") as file:
+    assert f"Model: {model}\n" in (output / "README.txt").read_text(encoding="utf-8")
+    assert (
+        json.loads((output / "settings.json").read_text(encoding="utf-8"))["similarity"]
+        == "scaled_dot"
+    )
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"]
     assert (output / "attention.png").read_bytes().startswith(b"\x89PNG")
     names = [line.split(":")[0] for line in again.stdout.splitlines()[-4:]]
@@ -118,7 +121,7 @@ def test_its_export_translates_in_a_process_of_its_own(trained, corpus):
     output = trained[0]
     from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en")
     assert from_file.returncode == 0, from_file.stderr
-    assert from_file.stdout == (output / "translations.txt").read_text()
+    assert from_file.stdout == (output / "translations.txt").read_text(encoding="utf-8")
     assert len(set(from_file.stdout.splitlines())) > 3
     best = run(TRANSLATE, output / "export" / "1", "--n-best", 2, "--scores", text="my cat\n")
     scores = [float(line.split("\t")[1]) for line in best.stdout.splitlines()]

@@ -84,13 +84,15 @@ def test_what_an_epoch_did_not_measure_is_not_there(directory):
 
 def test_a_crash_before_the_settings_are_written_leaves_the_directory_usable(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".settings.json").write_text("{")
+    (tmp_path / "run" / ".settings.json").write_text("{", encoding="utf-8")
     RunDirectory(tmp_path / "run").open({"seed": 1})
 
 
 def test_settings_may_change_until_something_is_trained(directory):
-    (directory.path / "source.tokenizer").write_text("learnt for the old settings")
-    (directory.path / "model.keras.json").write_text("{}")
+    (directory.path / "source.tokenizer").write_text(
+        "learnt for the old settings", encoding="utf-8"
+    )
+    (directory.path / "model.keras.json").write_text("{}", encoding="utf-8")
     (directory.path / "epochs").mkdir()
     RunDirectory(directory.path).open({"seed": 2})
     assert [file.name for file in directory.path.iterdir()] == ["settings.json"]
@@ -100,7 +102,7 @@ def test_settings_may_change_until_something_is_trained(directory):
 
 
 def test_somebody_elses_directory_is_left_alone(tmp_path):
-    (tmp_path / "thesis.txt").write_text("precious")
+    (tmp_path / "thesis.txt").write_text("precious", encoding="utf-8")
     with pytest.raises(ValueError, match="is no run of this program. Give another --output"):
         RunDirectory(tmp_path).open({"seed": 1})
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]

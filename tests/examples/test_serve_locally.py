@@ -35,7 +35,7 @@ class Server:
             [sys.executable, SERVE, directory, "--port", str(self.port), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            encoding="utf-8",
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         lines = []
@@ -176,7 +176,7 @@ def compiled_shapes(server):
 )
 def test_what_it_cannot_serve_it_says(arguments, message):
     done = subprocess.run(
-        [sys.executable, SERVE, *arguments], capture_output=True, text=True, check=False
+        [sys.executable, SERVE, *arguments], capture_output=True, encoding="utf-8", check=False
     )
     assert done.returncode != 0
     assert message in done.stderr

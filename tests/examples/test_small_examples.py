@@ -19,7 +19,7 @@ def figures(script, *arguments):
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         check=False,
     )

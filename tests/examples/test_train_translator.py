@@ -56,7 +56,7 @@ def test_a_run_stopped_and_started_again_ends_with_every_file(trained):
     names = {file.name for file in output.iterdir()}
     assert names >= FILES | {"export", "state.npz"}
     assert not [name for name in names if name.startswith(".")]
-    with open(output / "history.csv", newline="") as file:
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2"]
     assert {"loss", "val_loss", "val_perplexity", "learning_rate", "seconds"} <= set(rows[0])
@@ -85,7 +85,7 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en", "--batch-size", 7)
     assert from_file.returncode == 0, from_file.stderr
     assert "40 lines translated" in from_file.stderr
-    assert from_file.stdout == (output / "translations.txt").read_text()
+    assert from_file.stdout == (output / "translations.txt").read_text(encoding="utf-8")
     translations = from_file.stdout.split("\n")[:-1]
     assert len(translations) == 40
     assert translations[5] == ""
@@ -131,13 +131,13 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     names = {file.name for file in output.iterdir()}
     assert {"source.tokenizer", "target.tokenizer"} <= names
     from_file = run(TRANSLATE, output / "export" / "1", corpus / "test.en")
-    assert from_file.stdout == (output / "translations.txt").read_text()
+    assert from_file.stdout == (output / "translations.txt").read_text(encoding="utf-8")
     assert "(best so far)" in again.stdout
     assert {file.name for file in (output / "epochs").iterdir()} == {
         "weights-0002.npz",
         "weights-0003.npz",
     }
-    with open(output / "history.csv", newline="") as file:
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
     for name in ("val_bleu", "val_chrf", "tokens_per_second", "gradient_norm", "padding_ratio"):
@@ -147,13 +147,13 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
         for name in ("loss", "padding_ratio", "tokens_per_second", "learning_rate", "gradient_norm")
     }
     best = max(range(3), key=lambda epoch: float(rows[epoch]["val_bleu"])) + 1
-    assert json.loads((output / "model.keras.json").read_text())["epoch"] == best
+    assert json.loads((output / "model.keras.json").read_text(encoding="utf-8"))["epoch"] == best
     upper = run(TRANSLATE, output / "export" / "1", text="MY CAT\nmy cat\n").stdout.splitlines()
     assert upper[0] == upper[1] == upper[0].lower()
     other = run(TRAIN, *job(corpus, output, *recipe, "--epochs", 3, "--accumulate", 1))
     assert other.returncode == 1
     assert "holds another run: accumulate was 2 and is 1" in other.stderr
-    assert json.loads((output / "settings.json").read_text())["accumulate"] == 2
+    assert json.loads((output / "settings.json").read_text(encoding="utf-8"))["accumulate"] == 2
 
 
 @pytest.mark.slow
@@ -176,9 +176,11 @@ def test_both_directions_come_first_and_two_parts_end_as_one(corpus, tmp_path):
     )
     assert parts.files == one.files
     assert all(np.array_equal(parts[name], one[name]) for name in one.files)
-    with open(tmp_path / "whole" / "history.csv", newline="") as file:
+    with open(tmp_path / "whole" / "history.csv", newline="", encoding="utf-8") as file:
         tokens = [float(row["tokens"]) for row in csv.DictReader(file)]
-    pairs = json.loads((tmp_path / "whole" / "settings.json").read_text())["training_pairs"]
+    pairs = json.loads((tmp_path / "whole" / "settings.json").read_text(encoding="utf-8"))[
+        "training_pairs"
+    ]
     assert f"{2 * pairs:,} of {2 * pairs:,} pairs" in done.stderr
     assert tokens[0] == tokens[1]
     # The words backwards are as many tokens as the words are, but for the vocabulary.
@@ -193,8 +195,8 @@ def test_a_run_may_start_from_another(trained, corpus, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Starting from the model of {before}" in done.stdout
     with (
-        open(before / "history.csv", newline="") as first,
-        open(tmp_path / "run" / "history.csv", newline="") as second,
+        open(before / "history.csv", newline="", encoding="utf-8") as first,
+        open(tmp_path / "run" / "history.csv", newline="", encoding="utf-8") as second,
     ):
         best = min(float(row["val_loss"]) for row in csv.DictReader(first))
         (row,) = csv.DictReader(second)
@@ -223,7 +225,7 @@ def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
         source, expected = tmp_path / "nowhere", "there is no such file. Check the path."
     elif case == "unequal":
         target = tmp_path / "short"
-        target.write_text("one\n")
+        target.write_text("one\n", encoding="utf-8")
         expected = "has 600 lines and"
     elif case == "invalid":
         target = tmp_path / "latin"
@@ -231,10 +233,10 @@ def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
         expected = "line 1 is not valid UTF-8. Convert the file"
     elif case == "not a run":
         output.mkdir()
-        (output / "thesis.txt").write_text("precious")
+        (output / "thesis.txt").write_text("precious", encoding="utf-8")
         expected = "is no run of this program. Give another --output."
     elif case == "no pair":
-        (tmp_path / "blank").write_text("\n \n")
+        (tmp_path / "blank").write_text("\n \n", encoding="utf-8")
         expected = "no pair has text on both sides. Check both files."
     else:
         expected = "give both --source and --target, or neither"
@@ -414,7 +416,7 @@ def test_it_says_which_precision_the_processor_is_made_for(
 ):
     cpuinfo = tmp_path / "cpuinfo"
     if flags is not None:
-        cpuinfo.write_text(f"model name : a processor\nflags : {flags}\n")
+        cpuinfo.write_text(f"model name : a processor\nflags : {flags}\n", encoding="utf-8")
     say_which_precision_pays(arguments_of("--precision", precision, "--size", size), cpuinfo)
     printed = capsys.readouterr().out
     assert said in printed

@@ -29,7 +29,7 @@ def run(*arguments, **environment):
     return subprocess.run(
         [sys.executable, str(EXAMPLES / "train_without_tensorflow.py"), *map(str, arguments)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent), **environment},
         check=False,
     )
@@ -41,7 +41,7 @@ def without_tensorflow(tmp_path):
     folder = tmp_path / "modules"
     folder.mkdir()
     for name in ("tensorflow", "tensorflow_text"):
-        (folder / f"{name}.py").write_text("raise ImportError('not here')")
+        (folder / f"{name}.py").write_text("raise ImportError('not here')", encoding="utf-8")
     environment = dict(
         PYTHONPATH=os.pathsep.join([str(folder), str(EXAMPLES.parent)]),
         XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
@@ -88,14 +88,14 @@ def test_columns_of_text_are_read(tmp_path):
     file = tmp_path / "pairs"
     file.write_text("A man.\tEin\tMann.\n", encoding="utf-8")
     assert read_pairs(file, "text") == [("A man.", "Ein Mann.")]
-    file.write_text("A man.\n")
+    file.write_text("A man.\n", encoding="utf-8")
     with pytest.raises(ValueError, match="line 1 must have 2 columns"):
         read_pairs(file, "text")
 
 
 def test_tensorflow_has_a_program_of_its_own(tmp_path):
     file = tmp_path / "pairs"
-    file.write_text("a\tb\n")
+    file.write_text("a\tb\n", encoding="utf-8")
     files = ("--format", "pairs", "--train", file, "--test", file, "--output", tmp_path / "run")
     done = run(*files, KERAS_BACKEND="tensorflow")
     assert done.returncode == 1
@@ -203,7 +203,7 @@ def test_a_run_goes_on_and_is_exported_by_tensorflow(tmp_path, without_tensorflo
     assert "Going on from epoch 1" in second.stdout
     third = without_tensorflow(backend, *files, *options, "--epochs", 2)
     assert "Already trained: 2 epochs" in third.stdout, third.stderr
-    with open(directory / "history.csv", newline="") as file:
+    with open(directory / "history.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2"]
     assert all(float(row["tokens"]) > 2 * float(row["val_tokens"]) for row in rows)

@@ -23,7 +23,7 @@ def run(*arguments):
     return subprocess.run(
         [sys.executable, str(EXAMPLES / "transduce.py"), *map(str, arguments)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         check=False,
     )
@@ -63,7 +63,7 @@ def test_a_bad_line_is_named(tmp_path, form, line):
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "pairs").write_text("\n")
+    (tmp_path / "pairs").write_text("\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no line has a pair"):
         read_pairs(tmp_path / "pairs", "pairs")
 
@@ -99,7 +99,7 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     random.Random(1).shuffle(words)
     for name, part in (("train", words[:400]), ("test", words[400:])):
         text = "".join(f"{word}\t{word[::-1]}\n" for word in part)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, encoding="utf-8")
     job = ["--format", "pairs", "--train", tmp_path / "train", "--test", tmp_path / "test"]
     job += ["--size", "small", "--dropout", 0.1, "--warmup", 100, "--tokens-per-batch", 512]
     job += ["--output", tmp_path / "run", "--seed", 3]
@@ -125,7 +125,9 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     other = run(*job, "--epochs", 60, "--dropout", 0.2)
     assert other.returncode == 1
     assert "holds another run: dropout was 0.1 and is 0.2" in other.stderr
-    (tmp_path / "train").write_text((tmp_path / "train").read_text().replace("ciq", "qic"))
+    (tmp_path / "train").write_text(
+        (tmp_path / "train").read_text(encoding="utf-8").replace("ciq", "qic"), encoding="utf-8"
+    )
     other = run(*job, "--epochs", 60)
     assert other.returncode == 1
     assert "holds another run: pairs_digest was" in other.stderr

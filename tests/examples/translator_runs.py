@@ -17,7 +17,7 @@ def run(script, *arguments, text=None):
     return subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         input=text,
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         check=False,
@@ -33,7 +33,7 @@ def run_and_stop(script, *arguments, output, by):
         [sys.executable, str(script), *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
+        encoding="utf-8",
         env={**os.environ, "PYTHONPATH": str(EXAMPLES.parent)},
         # Under a shell in the background Ctrl-C is ignored, and a process takes that over.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),

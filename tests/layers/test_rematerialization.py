@@ -119,7 +119,7 @@ def test_the_peak_of_memory_is_lower():
     peaks = []
     for remat in (False, True):
         command = [sys.executable, "-c", PEAK, str(remat)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
         assert done.returncode == 0, done.stderr
         peaks.append(int(done.stdout.split()[-1]))
     assert peaks[1] < 0.85 * peaks[0], peaks

@@ -348,7 +348,7 @@ def test_files_reload_bit_for_bit_in_a_fresh_process(tmp_path):
         [sys.executable, "-W", "error::UserWarning", "-c", RELOAD, *map(str, files)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["equal", str(len(model.weights))]

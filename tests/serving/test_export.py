@@ -37,7 +37,7 @@ def in_clean_process(path, code, *arguments):
     done = subprocess.run(
         [sys.executable, "-c", program, str(path), *arguments],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         cwd=path.parent,
         check=False,
     )
@@ -283,7 +283,7 @@ def test_greedy_search_exports_one_hypothesis(tmp_path):
 
 
 def test_an_existing_directory_is_left_alone(tmp_path):
-    (tmp_path / "note").write_text("mine")
+    (tmp_path / "note").write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match="`path` must not exist yet. Received: path="):
         translator().export(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["note"]

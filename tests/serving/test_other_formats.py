@@ -42,7 +42,7 @@ def test_two_hundred_words_of_a_trained_model_are_translated_alike(write, tmp_pa
     lines = "".join(f"{text}\n" for text in texts[:20])
     done = subprocess.run(
         [sys.executable, PORTABLE, tmp_path / "portable"],
-        input=lines, capture_output=True, text=True, check=True,
+        input=lines, capture_output=True, encoding="utf-8", check=True,
     )  # fmt: skip
     assert done.stdout.splitlines() == greedy(texts[:20])
 
@@ -77,7 +77,7 @@ def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
 
 
 def test_an_existing_directory_is_left_alone(write, tmp_path):
-    (tmp_path / "note").write_text("mine")
+    (tmp_path / "note").write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match="`path` must not exist yet"):
         write(translator(), tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["note"]

@@ -87,7 +87,7 @@ def test_a_text_of_every_length_is_found_for_every_tokenizer(make):
 
 
 def test_the_batching_parameters_are_those_of_the_compiled_shapes(exported):
-    text = (exported / "assets.extra" / "batching_parameters.txt").read_text()
+    text = (exported / "assets.extra" / "batching_parameters.txt").read_text(encoding="utf-8")
     settings = dict(re.findall(r"^(\w+) { value: (\d+) }$", text, re.MULTILINE))
     assert int(settings.pop("max_batch_size")) > max(rows for rows, _ in translator().shapes) == 2
     # No splitting of requests: `align` gives rows of other widths for other batches.
@@ -96,7 +96,7 @@ def test_the_batching_parameters_are_those_of_the_compiled_shapes(exported):
 
 
 def test_the_card_says_what_was_given_and_what_the_export_is(exported):
-    card = json.loads((exported / "assets.extra" / "model_card.json").read_text())
+    card = json.loads((exported / "assets.extra" / "model_card.json").read_text(encoding="utf-8"))
     assert {name: card[name] for name in CARD} == CARD
     assert card["model"]["parameters"] == translator().compiled.model.count_params()
     assert card["model"]["settings"]["d_model"] == 32

@@ -229,7 +229,7 @@ def test_the_number_of_compilations_is_that_of_the_programs_xla_made(quantize, t
         [sys.executable, "-c", COUNTED, str(tmp_path), quantize],
         env={**os.environ, **flags},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
     )
     counted, made = map(int, done.stdout.split())

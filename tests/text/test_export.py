@@ -58,7 +58,7 @@ def test_exported_tokenizers_give_the_same_in_a_clean_process(tokenizers, tmp_pa
             texts = [text.decode() for text in tokenizers[name].detokenize(ids).numpy()]
             expected[name].append([ids.to_tensor().numpy().tolist(), texts])
     command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == expected
 
@@ -100,6 +100,6 @@ def test_two_sentencepiece_models_of_one_export_are_not_taken_for_each_other(tok
             texts = [text.decode() for text in answer["text"].numpy()]
             expected[name].append([answer["ids"].numpy().tolist(), texts])
     command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == expected

@@ -147,6 +147,6 @@ def test_a_saved_model_loads_without_sentencepiece(tokenizers, tmp_path):
         f"print(load_tokenizer({str(path)!r}).vocab_size)\n"
     )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == tokenizers["bpe"].vocab_size

@@ -77,7 +77,7 @@ print(tokenizer.tokenize_with_dropout([{SENTENCE!r}], 0.5, 7))
         path = os.path.join(folder, "tokenizer")
         TOKENIZER.save(path)
         command = [sys.executable, "-c", code, path]
-        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stdout
     assert found.strip() == str(TOKENIZER.tokenize_with_dropout([SENTENCE], 0.5, 7))
 
 
