@@ -285,6 +285,7 @@ def main(arguments=None):
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
     for source, target in pairs:
         print(f"{source}\t{target}")
     return 0

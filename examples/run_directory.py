@@ -142,7 +142,8 @@ class RunDirectory:
     def write_readme(self, model, summary, sample):
         """Writes README.txt; `model` says in a few words what was trained."""
         sample = sample.replace('"', "'")
-        text = README.format(model=model, summary=summary, name=self.path, sample=sample)
+        name = as_utf8(str(self.path))
+        text = README.format(model=model, summary=summary, name=name, sample=sample)
         self.write("README.txt", text)
 
     def export(self, translator, scores):
@@ -209,6 +210,8 @@ class KeepHistory(keras.callbacks.Callback):
 
 def run_program(run, args, started):
     """Runs `run(args)`, then tells the time since `started` and the summary; gives the status."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # what a locale cannot print must not stop a training
     try:
         run(args)
     except KeyboardInterrupt:
@@ -228,6 +231,19 @@ def digest_of(pairs):
     for pair in pairs:
         digest.update(repr(tuple(pair)).encode("utf-8", "backslashreplace"))
     return digest.hexdigest()[:16]
+
+
+def in_utf8(settings):
+    """Returns the settings with file names, which are strings, that no locale changes."""
+    return {
+        name: as_utf8(value) if isinstance(value, str) else value
+        for name, value in settings.items()
+    }
+
+
+def as_utf8(argument):
+    """Returns a string of the command line as UTF-8 reads its bytes, whatever the locale says."""
+    return os.fsencode(argument).decode("utf-8", "backslashreplace")
 
 
 def differences(found, settings, names):

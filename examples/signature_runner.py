@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,9 +46,14 @@ class Spec(NamedTuple):
     shape: tuple
 
 
+def tensorflow_path(path):
+    """`path` as a str that TensorFlow, which writes names in UTF-8, gives the bytes of Python's."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
 def load_signatures(directory):
     """The signatures of a SavedModel by name."""
-    model = tf.saved_model.load(directory)
+    model = tf.saved_model.load(tensorflow_path(directory))
     found = {}
     for name, function in model.signatures.items():
         _, inputs = function.structured_input_signature
@@ -136,7 +142,7 @@ class SignatureRunner:
         path = Path(directory, "assets.extra", "tf_serving_warmup_requests")
         if not path.exists():
             raise ValueError(f"{path} is missing: it is written where the extra `serving` is")
-        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+        records = [record.numpy() for record in tf.data.TFRecordDataset(tensorflow_path(path))]
         for record in records:
             request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
             arrays = {key: tf.make_ndarray(tensor) for key, tensor in request.inputs.items()}

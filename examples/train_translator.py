@@ -30,7 +30,7 @@ from keras_transformer import BeamSearch, plots
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
 from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory, digest_of, run_program, say
+from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from train_options import RECURRENT, parse_arguments
 from translator_models import describe, picture_title
 from translator_training import make_datasets, train_model
@@ -45,8 +45,6 @@ READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 def main():
     """Runs the program; returns its exit status."""
     args = parse_arguments(__doc__)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a sample must not stop a training
     return run_program(run, args, STARTED)
 
 
@@ -147,7 +145,7 @@ def run_settings(args, train, validation):
     if args.model == "recurrent":
         settings |= {name: getattr(args, name) for name in ("model", *RECURRENT)}
     settings |= {"training_pairs": len(train), "pairs_digest": digest_of([*train, *validation])}
-    return settings | args.own_recipe
+    return in_utf8(settings | args.own_recipe)
 
 
 def tokenizers(directory, args, train):

@@ -27,7 +27,7 @@ from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
 from plain_transducer import Transducer, how_to_export
 from plain_vocabulary import Subwords, Symbols
-from run_directory import RunDirectory, digest_of, run_program, say
+from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from symbol_pairs import READERS
 from transduce_options import SETTINGS, check_arguments, make_parser
 from transduce_results import summary_of, write_predictions
@@ -108,7 +108,7 @@ def run(args):
         if args.format == "text":
             settings |= {"vocab_size": args.vocab_size, "lowercase": args.lowercase}
         settings["pairs_digest"] = digest_of([*train, *validation])
-        directory.open(settings)
+        directory.open(in_utf8(settings))
         vocabularies = vocabularies_of(directory, train, args)
         train_ids, validation_ids = ids_of(train, vocabularies), ids_of(validation, vocabularies)
         rows = [row for ids in (train_ids, validation_ids) for side in ids for row in side]

@@ -26,7 +26,7 @@ from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.callbacks import ExactResume, MeasuredTensorBoard
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
-from run_directory import RunDirectory, digest_of, run_program, say
+from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from transduce_options import SETTINGS, parse_arguments
 from transduce_results import summary_of, write_predictions
 from transduce_training import compiled_model, read_corpus, train_model
@@ -51,7 +51,7 @@ def run(args):
         if args.right_to_left:  # of a run without it nothing is said
             settings["right_to_left"] = True
         settings["pairs_digest"] = digest_of([*train, *validation])
-        directory.open(settings)
+        directory.open(in_utf8(settings))
         tokenizers = tokenizers_of(directory, train, args.right_to_left)
         longest = longest_of(train, validation)
         resume = ExactResume(directory.path)

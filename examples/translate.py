@@ -20,14 +20,16 @@ import tensorflow_text  # noqa: F401  (registers the operations of the SavedMode
 def main():
     """Runs the program; returns its exit status."""
     args = parse_arguments()
-    if not tf.saved_model.contains_saved_model(args.directory):
+    # TensorFlow writes names in UTF-8; Python, as the locale says.
+    directory = os.fsencode(args.directory).decode("utf-8", "surrogateescape")
+    if not tf.saved_model.contains_saved_model(directory):
         return fail(f"{args.directory} holds no SavedModel; a run keeps its own in export/1")
     try:
         stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
     except OSError as error:
         return fail(f"{args.file}: {error.strerror}")
     sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says: so is the input
-    model = tf.saved_model.load(args.directory)
+    model = tf.saved_model.load(directory)
     try:
         with stream:
             count, too_long = translate(model, stream, args)

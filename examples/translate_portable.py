@@ -24,6 +24,8 @@ def main():
     parser.add_argument("file", metavar="FILE", nargs="?", help="standard input when not given")
     parser.add_argument("--batch-size", type=int, default=16, help="lines at once (default: 16)")
     args = parser.parse_args()
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(encoding="utf-8")  # whatever the locale says
     try:
         translate = PortableTranslator(args.directory)
         stream = open(args.file, encoding="utf-8") if args.file else sys.stdin  # noqa: SIM115

@@ -44,6 +44,8 @@ WHEN_CALLED = {
     "optimizers": {"tensorflow"},  # where it is the backend
     "plots": {"matplotlib"},
 }  # imported inside a function, by those who ask for it
+TEXT_METHODS = {"read_text", "write_text", "TextIOWrapper"}
+TEXT_MODES = {f"{mode}{kind}" for mode in ("r", "w", "x", "a") for kind in ("", "t", "+", "t+")}
 
 
 def unit_of(path):
@@ -311,6 +313,55 @@ def test_length_rule_counts_lines_without_docstrings_and_blank_lines():
     assert file_is_short("masking.py", documented + "x = 1\n" * (MAX_LINES - 1)) == [
         f"keras_transformer/masking.py:1: {MAX_LINES + 1} lines of code, over {MAX_LINES}"
     ]
+
+
+def text_without_encoding(source):
+    """Gives the lines that read or write text in the locale's encoding.
+
+    Ruff's PLW1514 finds `open`, and the paths whose type it can see. This finds the methods of any
+    object that have a path's names, and the processes whose output is read as text.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        name, given = node.func.attr, {word.arg: word.value for word in node.keywords}
+        values = {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
+        is_process = isinstance(given.get("text"), ast.Constant)
+        opens_text = name in TEXT_METHODS or (name == "open" and values & TEXT_MODES)
+        if "encoding" not in given and (opens_text or is_process):
+            found.append(node.lineno)
+    return found
+
+
+def python_files():
+    """Gives every Python file of the repository, with its path."""
+    folders = (PACKAGE, "benchmarks", "docs", "examples", "tests")
+    return [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+
+
+def test_text_is_read_and_written_with_its_encoding_named():
+    found = {
+        path: text_without_encoding(path.read_text(encoding="utf-8")) for path in python_files()
+    }
+    assert len(found) > 300
+    assert {str(path): lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "path.read_text(errors='replace')",
+        "path.write_text(text)",
+        "path.open('w')",
+        "gzip.open(name, 'rt')",
+        "io.TextIOWrapper(stream)",
+        "subprocess.run(command, text=True)",
+    ],
+)
+def test_text_without_its_encoding_is_found(source):
+    assert text_without_encoding(source) == [1]
+    assert text_without_encoding(source.replace(")", ", encoding='utf-8')")) == []
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])

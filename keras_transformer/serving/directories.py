@@ -32,6 +32,11 @@ def new_directory(path):
 def saved_model_path(path):
     """`path` as a str, or `ValueError` when there is no SavedModel in it."""
     path = os.fspath(path)
-    if not tf.saved_model.contains_saved_model(path):
+    if not tf.saved_model.contains_saved_model(tensorflow_path(path)):
         raise ValueError(f"`path` must hold a SavedModel. Received: path={path!r}")
     return path
+
+
+def tensorflow_path(path):
+    """`path` as a str that TensorFlow, which writes names in UTF-8, gives the bytes of Python's."""
+    return os.fsencode(path).decode("utf-8", "surrogateescape")

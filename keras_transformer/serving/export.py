@@ -7,7 +7,11 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
 from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
-from keras_transformer.serving.directories import new_directory, saved_model_path
+from keras_transformer.serving.directories import (
+    new_directory,
+    saved_model_path,
+    tensorflow_path,
+)
 from keras_transformer.serving.equal_nodes import merge_equal_nodes
 from keras_transformer.serving.operations import check_operations, operations_of
 from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
@@ -107,7 +111,7 @@ def write_saved_model(translator, path):
     try:
         for shapes in root.shapes_met:  # the server has met none yet
             shapes.assign(tf.zeros_like(shapes))
-        tf.saved_model.save(root, path, signatures)
+        tf.saved_model.save(root, tensorflow_path(path), signatures)
     finally:
         for shapes, before in zip(root.shapes_met, met, strict=True):
             shapes.assign(before)
@@ -158,4 +162,4 @@ def load(path):
         ...
     ValueError: `path` must hold a SavedModel. Received: path='nowhere'
     """
-    return tf.saved_model.load(saved_model_path(path))
+    return tf.saved_model.load(tensorflow_path(saved_model_path(path)))

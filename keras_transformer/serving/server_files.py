@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.serving.batching import powers_of_two
+from keras_transformer.serving.directories import tensorflow_path
 
 # What the model card says of itself.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
@@ -140,7 +141,7 @@ def write_warm_up(path, requests):
         from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
     except ImportError:
         return
-    with tf.io.TFRecordWriter(path) as writer:
+    with tf.io.TFRecordWriter(tensorflow_path(path)) as writer:
         for name, inputs in requests:
             request = predict_pb2.PredictRequest()
             request.model_spec.signature_name = name

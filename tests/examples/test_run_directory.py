@@ -1,10 +1,13 @@
 """The run directory: nothing finished is lost, whichever write a crash interrupts."""
 
 import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
+from locale_environments import environment
 
 from keras_transformer.callbacks import ExactResume
 from run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
@@ -99,6 +102,40 @@ def test_settings_may_change_until_something_is_trained(directory):
     finish_epoch(directory, 1)
     with pytest.raises(ValueError, match="another run: seed was 2 and is 3. Give another --output"):
         RunDirectory(directory.path).open({"seed": 3})
+
+
+OPEN = r"""
+import sys, types
+from run_directory import RunDirectory, in_utf8, run_program
+
+def run(args):
+    directory = RunDirectory(args.output)
+    directory.open(in_utf8({"source": args.source, "seed": 1}))
+    directory.write_readme("a model", "a summary", "a sentence")
+    directory.write("summary.txt", "done \u2713\n")
+
+args = types.SimpleNamespace(output=sys.argv[1], source=sys.argv[2])
+sys.exit(run_program(run, args, 0))
+"""
+
+
+def test_a_run_whose_file_names_are_not_ascii_goes_on_in_any_locale(tmp_path):
+    output = tmp_path / "\u00fcbung"
+    for name in ("latin-1", "ascii", "utf-8"):
+        own = {"PYTHONPATH": os.pathsep.join(sys.path), "KERAS_BACKEND": "numpy"}
+        done = subprocess.run(
+            [sys.executable, "-c", OPEN, output, "daten/\u00fcbung.en"],
+            env=environment(name, tmp_path) | own,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
+        assert done.stdout.endswith(b"done \xe2\x9c\x93\n" if name == "utf-8" else b"done ?\n")
+        for file, line in [
+            ("settings.json", '"source": "daten/\u00fcbung.en"'),
+            ("README.txt", f"the directory {output}/export"),
+        ]:
+            assert line in (output / file).read_text(encoding="utf-8")
 
 
 def test_somebody_elses_directory_is_left_alone(tmp_path):
