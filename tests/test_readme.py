@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))
+PAGES = [page for page in PAGES if "```python" in (REPOSITORY / page).read_text(encoding="utf-8")]
 FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,9 +36,7 @@ def test_readme_holds_the_command(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/plots.md", "docs/serving.md", "docs/training.md"]
-)
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_python_blocks_run_one_after_the_other(page, tmp_path):
     blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
     assert blocks, f"{page} must show the interface in at least one ```python block"
