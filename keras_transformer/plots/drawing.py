@@ -76,12 +76,17 @@ def marker_style(number):
     return {"color": COLORS[color], "marker": MARKERS[rounds % len(MARKERS)]}
 
 
-def add_legend(panel, longest=40, **options):
-    """Adds the legend of a panel, its labels drawn as they are, in whatever script."""
-    legend = panel.legend(frameon=False, **options)
-    labels = legend.get_texts()
-    texts, families = drawable([label.get_text() for label in labels], longest)
-    for label, text in zip(labels, texts, strict=True):
+def add_legend(panel, curves, longest=40, **options):
+    """Adds the legend of a panel, its labels drawn as they are, in whatever script.
+
+    `curves` is a list of (label, line); a curve without a label is left out.
+    """
+    curves = [(label, line) for label, line in curves if label != ""]
+    texts, families = drawable([label for label, _ in curves], longest)
+    # Labels are set later: matplotlib leaves out a line whose label begins with "_".
+    lines, places = [line for _, line in curves], ["?"] * len(curves)
+    legend = panel.legend(lines, places, frameon=False, **options)
+    for label, text in zip(legend.get_texts(), texts, strict=True):
         label.set(text=text, fontfamily=families, parse_math=False)
     return legend
 

@@ -26,6 +26,13 @@ RATES = ("learning_rate", "lr")
 def learning_curve(history):
     """Draws loss, perplexity, accuracy and learning rate over the epochs, one below the other.
 
+    Epochs count from 1. What `fit` returned knows its epochs, also after `initial_epoch=5`; of the
+    other forms a column `epoch` tells them, which is counted from 1 where it starts at 0. Without
+    it the first is 1.
+
+    A line joins the measured epochs. Empty and NaN mean not measured. A column `NAME_epoch`, as
+    `TranslationQuality` logs it, tells the epoch in which the value of `NAME` was measured.
+
     Args:
         history: what `fit` returned, its `history` dict of lists, a list of one dict an epoch, or
             the path of a CSV file with one line an epoch, such as `keras.callbacks.CSVLogger`
@@ -53,7 +60,7 @@ def learning_curve(history):
         for key, label, color in [(name, "training", BLUE), (f"val_{name}", "validation", ORANGE)]:
             if key in columns and name not in RATES:
                 label += f" (best {_best(name, columns[key]):.4g})"
-                panel.plot(*measured(epochs, columns[key]), color=color, marker=".", label=label)
+                panel.plot(*measured(epochs, columns, key), color=color, marker=".", label=label)
         if name not in RATES:
             panel.legend(frameon=False)
     _finish(panels)
@@ -91,42 +98,53 @@ def learning_curves(histories):
     runs = {name: _read(value, f"histories[{name!r}]") for name, value in histories.items()}
     shown = _shown(dict.fromkeys(key for _, columns in runs.values() for key in columns))
     figure, panels = _panels(new_figure, shown, width=8.5)
+    curves = {name: [] for name in panels}
     for name, panel in panels.items():
         for number, (run, (epochs, columns)) in enumerate(runs.items()):
-            _draw_run(panel, name, run, epochs, columns, marker_style(number))
+            curves[name] += _draw_run(panel, name, run, epochs, columns, marker_style(number))
     _finish(panels)
     for name, panel in panels.items():
         heading = None if name in RATES else "best"
-        add_legend(panel, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=heading)
+        place = dict(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        add_legend(panel, curves[name], title=heading, **place)
     if any(line.get_linestyle() == "--" for panel in panels.values() for line in panel.lines):
         _explain_lines(figure)
     return figure
 
 
 def _draw_run(panel, name, run, epochs, columns, style):
-    """Draws one metric of one run, if it has it."""
+    """Draws one metric of one run, if it has it; gives the (label, line) for the legend."""
     training, validation = columns.get(name), columns.get(f"val_{name}")
     best = training if validation is None else validation
     if best is None:
-        return
+        return []
     style = {**style, "markersize": 4}
     if name in RATES:
         style["markevery"] = math.ceil(len(epochs) / 12)
-        panel.plot(epochs, training, label=run, **style)
-        return
+        (line,) = panel.plot(epochs, training, label=run, **style)
+        return [(run, line)]
     if training is not None:
         thin = style | {"marker": "", "linestyle": "--", "linewidth": 1.0}
-        panel.plot(*measured(epochs, training), **thin)
+        (line,) = panel.plot(*measured(epochs, columns, name), **thin)
     if validation is not None:
-        points = measured(epochs, validation)
-        panel.plot(*points, linewidth=1.8, markevery=math.ceil(len(points[0]) / 12), **style)
-    panel.lines[-1].set_label(f"{run}: {_best(name, best):.4g}")
+        points = measured(epochs, columns, f"val_{name}")
+        dots = math.ceil(len(points[0]) / 12)
+        (line,) = panel.plot(*points, linewidth=1.8, markevery=dots, **style)
+    label = f"{run}: {_best(name, best):.4g}"
+    line.set_label(label)
+    return [(label, line)]
 
 
-def measured(epochs, values):
+def measured(epochs, columns, name):
     """Gives the epochs that were measured and their values: a line joins them."""
+    values = columns[name]
     found = ~np.isnan(values)
-    return epochs[found], values[found]
+    if f"{name}_epoch" not in columns:
+        return epochs[found], values[found]
+    told = columns[f"{name}_epoch"]  # repeated until the next measurement
+    epochs = np.where(np.isnan(told), epochs, told)[found]
+    epochs, first = np.unique(epochs, return_index=True)
+    return epochs, values[found][first]
 
 
 def _explain_lines(figure):
@@ -142,7 +160,8 @@ def _explain_lines(figure):
 
 def _shown(columns):
     """Gives the metrics to draw, in the order of `METRICS`, then the learning rate."""
-    names = dict.fromkeys(name.removeprefix("val_") for name in columns)
+    epochs = {f"{name}_epoch" for name in columns}
+    names = dict.fromkeys(name.removeprefix("val_") for name in columns if name not in epochs)
     shown = [n for n in names if any(metric in n for metric in METRICS)]
     shown.sort(key=lambda n: [metric in n for metric in METRICS].index(True))
     return shown + [name for name in RATES if name in columns]
@@ -177,8 +196,13 @@ def _best(name, values):
 def _read(history, argument):
     """Gives the epochs, counted from 1, and the other columns of a training history."""
     columns = _history_columns(history, argument)
-    epochs = columns.pop("epoch", np.arange(len(columns["loss"])))
-    return (epochs + 1 if np.nanmin(epochs) == 0 else epochs), columns
+    size = len(columns["loss"])
+    epochs = columns.pop("epoch", np.arange(size))
+    epochs = epochs + 1 if np.nanmin(epochs) == 0 else epochs
+    known = getattr(
+        history, "epoch", []
+    )  # of the last `fit` alone, where one object served several
+    return (np.array(known) + 1 if len(known) == size else epochs), columns
 
 
 def _history_columns(history, argument):

@@ -81,16 +81,17 @@ def dot_product_by_distance(encodings):
             "Received: encodings={}"
         )
     figure = new_figure(figsize=(7.0, 3.8), layout="constrained")
-    panel = figure.subplots()
+    panel, curves = figure.subplots(), []
     for number, (label, encoding) in enumerate(encodings.items()):
         encoding = array("encodings", encoding, ("position", "d_model"))
         mean, low, high = _products(encoding)
         style, distances = curve_style(number), range(len(mean))
-        panel.plot(distances, mean, label=label, **style)
+        (line,) = panel.plot(distances, mean, label=label, **style)
+        curves.append((label, line))
         if np.max(high - low) > 1e-3 * np.abs(mean).max():  # more than rounding
             panel.fill_between(distances, low, high, color=style["color"], alpha=0.2, linewidth=0)
     if any(encodings):
-        add_legend(panel)
+        add_legend(panel, curves)
     panel.axhline(0.0, color="black", linewidth=0.6)
     panel.set_xlabel("distance between the positions")
     panel.set_ylabel("dot product")

@@ -35,12 +35,13 @@ def schedule(schedules, num_steps=None):
         )
     steps = _steps(schedules, num_steps)
     figure = new_figure(figsize=(7.0, 3.8), layout="constrained")
-    panel = figure.subplots()
+    panel, curves = figure.subplots(), []
     for number, (label, function) in enumerate(schedules.items()):
         rates = [float(function(int(step))) for step in steps]
-        panel.plot(steps, rates, label=label, **curve_style(number))
+        (line,) = panel.plot(steps, rates, label=label, **curve_style(number))
+        curves.append((label, line))
     if any(schedules):
-        add_legend(panel)
+        add_legend(panel, curves)
     panel.set_xlabel("update")
     panel.set_ylabel("learning rate")
     panel.xaxis.set_major_formatter("{x:,.0f}")

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -167,3 +168,53 @@ def test_a_history_of_several_that_cannot_be_drawn_is_named():
         plots.learning_curves({"a": {"loss": [1.0]}, "b": {}})
     with pytest.raises(ValueError, match=r"`histories\['a'\]` must hold.*Received: loss='x'"):
         plots.learning_curves({"a": {"loss": ["x"]}})
+
+
+def test_the_epochs_are_those_of_fit():
+    def fit(history, first, last):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        plan = dict(initial_epoch=first, epochs=last, verbose=0, callbacks=[history])
+        model.fit(np.ones((2, 1)), np.ones((2, 1)), **plan)
+        return history
+
+    def epochs_of(drawn):
+        figures = plots.learning_curve(drawn), plots.learning_curves({"run": drawn})
+        first, second = (figure.axes[0].lines[0].get_xdata().tolist() for figure in figures)
+        assert first == second
+        return first
+
+    later = fit(keras.callbacks.History(), 5, 8)
+    assert epochs_of(later) == [6, 7, 8]
+    assert epochs_of(later.history) == [1, 2, 3]  # a dict does not tell
+    both = fit(fit(keras.callbacks.History(), 0, 2), 2, 4)
+    assert both.epoch == [2, 3]  # of the second `fit` alone
+    assert epochs_of(both) == [1, 2, 3, 4]
+
+
+def test_a_column_that_tells_the_measured_epochs_is_followed_and_not_drawn():
+    history = {
+        "loss": [5.0, 4.0, 3.0, 2.0],
+        "val_bleu": [20.0, 20.0, 20.0, 15.0],
+        "val_bleu_epoch": [5, 5, 8, 9],  # a training that goes on after epoch 6
+        "epoch": [7, 8, 9, 10],
+    }
+    for figure in (plots.learning_curve(history), plots.learning_curves({"run": history})):
+        assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "bleu"]
+        (line,) = figure.axes[1].lines
+        assert line.get_xydata().tolist() == [[5, 20], [8, 20], [9, 15]]
+    # A file may begin with rows that did not tell.
+    history |= {"val_bleu": ["", 18.0, 20.0, 20.0], "val_bleu_epoch": ["", "", 9, 9]}
+    (line,) = plots.learning_curve(history).axes[1].lines
+    assert line.get_xydata().tolist() == [[8, 18], [9, 20]]
+
+
+def test_a_run_whose_name_begins_with_an_underscore_is_in_the_legends(tmp_path):
+    runs = {"_base": {**RUNS["base"], "lr": [0.1, 0.2, 0.3]}, "__": {"loss": [3.0], "lr": [0.1]}}
+    figure = plots.learning_curves(runs)
+    legends = [texts_of(panel.get_legend().get_texts()) for panel in figure.axes]
+    assert legends == [["_base: 2.5", "__: 3"], ["_base: 5"], ["_base", "__"]]
+    handles = figure.axes[0].get_legend().legend_handles
+    validation, other = figure.axes[0].lines[1:]
+    assert [line.get_color() for line in handles] == [validation.get_color(), other.get_color()]
+    assert {"_base: 2.5", "__: 3", "_base", "__"} < set(saved_svg(figure, tmp_path / "a.svg")[1])

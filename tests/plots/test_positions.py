@@ -54,6 +54,11 @@ def test_dot_products_of_sines_and_cosines_depend_on_the_distance_alone(tmp_path
     assert {"waves", "distance between the positions"} < set(texts)
 
 
+def test_an_encoding_whose_label_begins_with_an_underscore_is_in_the_legend():
+    figure = plots.dot_product_by_distance({"_a": np.eye(2), "b": np.eye(3)})
+    assert texts_of(figure.axes[0].get_legend().get_texts()) == ["_a", "b"]
+
+
 @pytest.mark.parametrize("encodings", [np.zeros((2, 3, 5)), {"a": np.zeros(3)}])
 def test_dot_products_of_another_rank_raise(encodings):
     with pytest.raises(ValueError, match=r"`encodings` must be \(position, d_model\).*shape \("):

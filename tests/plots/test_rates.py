@@ -54,3 +54,11 @@ def test_nine_schedules_differ_in_colour_or_dashes(tmp_path):
     lines = figure.axes[0].lines
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
     assert set(schedules) < set(saved_svg(figure, tmp_path / "schedules.svg")[1])
+
+
+def test_a_label_that_begins_with_an_underscore_is_in_the_legend():
+    figure = plots.schedule({"_": lambda step: 0.1, "": lambda step: 0.2, "a": lambda step: 0.3}, 5)
+    legend = figure.axes[0].get_legend()
+    assert texts_of(legend.get_texts()) == ["_", "a"]  # a curve without a label is left out
+    colors = [line.get_color() for line in legend.legend_handles]
+    assert colors == [figure.axes[0].lines[n].get_color() for n in (0, 2)]
