@@ -24,7 +24,8 @@ class TrainingLog(keras.callbacks.Callback):
     `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
     optimizers without such moments, and with `steps_per_execution` above 1, it is left out. With
     accumulation it is that of the update. An epoch's logs have the norm of its last line, or of its
-    first update when no line falls into it.
+    first update when no line falls into it. An epoch without an update repeats the norm before, 0
+    when there was none, so that every epoch has a number.
 
     Args:
         every: batches from one line to the next, counted on from epoch to epoch.
@@ -48,6 +49,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         """Builds the optimizer, whose moments are read before the first update."""
         self._counted = 0  # batches of all epochs
+        self._norm = None  # of the last update that was looked at
         self._carried_tokens = self._carried_seconds = 0.0  # since the last line, of ended epochs
         if self.model.built and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
@@ -55,7 +57,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Starts the clocks."""
         self._epoch = epoch
-        self._batches, self._norm, self._moments = 0, None, None
+        self._batches, self._moments, self._has_looked = 0, None, False
         batches = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
         self._start = max(0, self.every - batches)
         self._epoch_began = self._window_began = time.perf_counter()
@@ -65,7 +67,7 @@ class TrainingLog(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         """Notes the moments before the batch that will be told of."""
         if self._moments is None and (
-            self._counted % self.every == self._start or not self._batches
+            self._counted % self.every == self._start or not self._has_looked
         ):
             self._moments = self._first_moments()
 
@@ -74,7 +76,7 @@ class TrainingLog(keras.callbacks.Callback):
         if self._moments is not None:
             norm = self._gradient_norm(self._moments)
             if norm:  # else the batch was accumulated, and made no update yet
-                self._norm, self._moments = norm, None
+                self._norm, self._moments, self._has_looked = norm, None, True
         before = self._counted
         self._counted += batch + 1 - self._batches  # Keras calls once an execution
         self._batches = batch + 1
@@ -111,6 +113,8 @@ class TrainingLog(keras.callbacks.Callback):
             self._carried_tokens += tokens - self._window_tokens
             logs["tokens_per_second"] = tokens / (ended - self._epoch_began)
         logs.update(self._step_figures())
+        if self._moment_variables():
+            logs.setdefault("gradient_norm", 0.0)
 
     def _step_figures(self):
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
@@ -123,18 +127,24 @@ class TrainingLog(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         return getattr(optimizer, "inner_optimizer", optimizer)
 
-    def _first_moments(self):
+    def _moment_variables(self):
+        """Adam's first moments: none before the first update of an optimizer that is not built."""
         optimizer = self._adam()
         moves_by_beta_1 = hasattr(optimizer, "beta_1") and not isinstance(
             optimizer, keras.optimizers.Lion
         )
-        if not moves_by_beta_1 or not optimizer.built or self.model.steps_per_execution > 1:
+        if not moves_by_beta_1 or self.model.steps_per_execution > 1:
             return None
-        return [as_numpy(v) for v in optimizer.variables if v.name.endswith("_momentum")]
+        return [v for v in optimizer.variables if v.name.endswith("_momentum")]
+
+    def _first_moments(self):
+        variables = self._moment_variables()
+        return None if variables is None else [as_numpy(v) for v in variables]
 
     def _gradient_norm(self, before):
         beta = self._adam().beta_1
         after = self._first_moments()
+        before = before or [np.zeros_like(moment) for moment in after]  # they begin at 0
         if all(np.array_equal(new, old) for new, old in zip(after, before, strict=True)):
             return 0.0
         steps = (

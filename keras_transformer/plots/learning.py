@@ -199,9 +199,8 @@ def _read(history, argument):
     size = len(columns["loss"])
     epochs = columns.pop("epoch", np.arange(size))
     epochs = epochs + 1 if np.nanmin(epochs) == 0 else epochs
-    known = getattr(
-        history, "epoch", []
-    )  # of the last `fit` alone, where one object served several
+    # A `History` that served several calls of `fit` knows the epochs of the last alone.
+    known = getattr(history, "epoch", [])
     return (np.array(known) + 1 if len(known) == size else epochs), columns
 
 

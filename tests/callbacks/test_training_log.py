@@ -157,3 +157,26 @@ def test_an_optimizer_whose_moments_move_otherwise_has_no_norm():
     model = compiled(keras.optimizers.Lion(1e-3))
     fit = dict(batch_size=2, epochs=1, verbose=0, callbacks=[TrainingLog()])
     assert "gradient_norm" not in model.fit((SOURCES, INPUTS), LABELS, **fit).history
+
+
+@pytest.mark.parametrize("batches", [3, 4])
+def test_every_epoch_has_a_norm_also_one_without_an_update(batches):
+    """An update is 4 batches: the first epoch of 3 has none, and 0."""
+    model = compiled(adam(gradient_accumulation_steps=4))
+    rows = slice(0, 2 * batches)
+    fit = dict(batch_size=2, epochs=3, verbose=0, callbacks=[TrainingLog(verbose=False)])
+    history = model.fit((SOURCES[rows], INPUTS[rows]), LABELS[rows], **fit).history
+    assert len(history["gradient_norm"]) == 3
+    assert (history["gradient_norm"][0] == 0) == (batches == 3)
+    assert min(history["gradient_norm"][1:]) > 0
+
+
+def test_a_model_that_the_first_batch_builds_has_the_norm_of_its_first_update():
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(keras.optimizers.Adam(0.0), "mse")
+    data = np.array([[3.0], [3.0]], "float32")
+    fit = dict(batch_size=1, epochs=2, verbose=0, callbacks=[TrainingLog(verbose=False)])
+    history = model.fit(data, 0 * data, **fit).history
+    # (3 w + b)^2 with w = 1, b = 0: 2 (3 w + b) (3, 1) = (18, 6), of norm 6 sqrt(10).
+    assert history["gradient_norm"] == pytest.approx([6 * 10**0.5] * 2, rel=1e-5)
