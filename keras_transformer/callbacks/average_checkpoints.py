@@ -1,6 +1,7 @@
 """Averaging of the last checkpoints."""
 
 import contextlib
+import inspect
 import re
 from pathlib import Path
 
@@ -22,13 +23,18 @@ class AverageCheckpoints(keras.callbacks.Callback):
     When the training ends the model has the mean. Before that, `with average.averaged():` lends it
     the mean, for a measurement. The files stay for a training that goes on.
 
+    Only one callback can decide the weights at the end of `fit`. `at_end=True` therefore does not
+    go together with `EarlyStopping(restore_best_weights=True)`. To keep the best mean, pass
+    `TranslationQuality` this callback as `average`, and a `filepath`.
+
     Args:
         directory: where the epochs' weights are kept, one file each, the last ones alone.
         last: how many epochs to average, fewer while there are fewer.
         at_end: whether the model has the mean when `fit` is over.
 
     Raises:
-        ValueError: for a bad argument, and when the files are of another model.
+        ValueError: for a bad argument, when the files are of another model, and when another
+            callback of `fit` restores weights at its end.
 
     Reference: Vaswani et al. 2017, section 6.1.
 
@@ -50,6 +56,17 @@ class AverageCheckpoints(keras.callbacks.Callback):
         self.directory = Path(directory)
         self.last = arguments.positive_integer("last", last)
         self.at_end = arguments.boolean("at_end", at_end)
+
+    def on_train_begin(self, logs=None):
+        """Refuses a callback that would undo the mean, or whose weights the mean would replace."""
+        others = callbacks_of_fit() if self.at_end else []
+        if any(getattr(callback, "restore_best_weights", False) for callback in others):
+            raise ValueError(
+                "`restore_best_weights` must be False beside AverageCheckpoints(at_end=True): each "
+                "sets the weights at the end of `fit`. For the best epoch, pass at_end=False here; "
+                "for the best mean, load the `filepath` of TranslationQuality(average=...). "
+                "Received: restore_best_weights=True"
+            )
 
     def on_epoch_end(self, epoch, logs=None):
         """Keeps the weights of this epoch, and those of the `last - 1` before."""
@@ -101,3 +118,14 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def _number(file):
         match = re.fullmatch(r"weights-(\d+)\.npz", file.name)
         return int(match.group(1)) if match else 0
+
+
+def callbacks_of_fit():
+    """The callbacks of the `fit` that runs now: Keras tells a callback of no other."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.callbacks.CallbackList):
+            return caller.callbacks
+        frame = frame.f_back
+    return []

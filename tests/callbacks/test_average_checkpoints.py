@@ -109,3 +109,33 @@ def test_no_epoch_has_no_mean(tmp_path):
     average.set_model(small_model())
     with pytest.raises(ValueError, match="there are none"):
         average.mean()
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_callback_that_restores_other_weights_at_the_end_is_refused(tmp_path, place):
+    """The later of the two would silently undo the other."""
+    stop = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
+    callbacks = [AverageCheckpoints(tmp_path), stop]
+    if place == "after":
+        callbacks.reverse()
+    message = "at_end=False here.*Received: restore_best_weights=True"
+    with pytest.raises(ValueError, match=message):
+        small_model().fit(DATA, DATA * np.ones(3), verbose=0, callbacks=callbacks)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("at_end", "restore"), [(True, False), (False, True), (False, False)])
+def test_beside_early_stopping_one_of_the_two_sets_the_weights_at_the_end(
+    tmp_path, at_end, restore
+):
+    model, note = small_model(), NoteWeights()
+    average = AverageCheckpoints(tmp_path, last=2, at_end=at_end)
+    # The loss falls: by "max" the first epoch is the best.
+    stop = keras.callbacks.EarlyStopping(
+        "loss", mode="max", patience=3, restore_best_weights=restore
+    )
+    fit = dict(epochs=9, verbose=0, callbacks=[note, average, stop])
+    model.fit(DATA, DATA * np.ones(3), **fit)
+    assert len(note.seen) == 4
+    expected = means(note.seen[-2:]) if at_end else note.seen[0 if restore else -1]
+    assert_close(model.weights, expected)
