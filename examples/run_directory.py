@@ -197,7 +197,15 @@ class KeepHistory(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Writes the row of the epoch."""
-        row = {name: float(value) for name, value in logs.items() if math.isfinite(value)}
+        # TranslationQuality repeats a figure until the next, and tells its epoch: NAME_epoch.
+        epochs = {f"{name}_epoch" for name in logs}
+        row = {
+            name: float(value)
+            for name, value in logs.items()
+            if math.isfinite(value)
+            and name not in epochs
+            and logs.get(f"{name}_epoch", epoch + 1) == epoch + 1
+        }
         now = time.perf_counter()
         seconds, self.began = now - self.began, now
         self.history.append({"epoch": epoch + 1, **row, "seconds": seconds})

@@ -255,7 +255,7 @@ def make_parser(description):
         type=int,
         default=0,
         metavar="N",
-        help="the best BLEU on the validation texts, greedy, measured every N epochs",
+        help="the best BLEU on the validation texts, greedy, measured every N epochs and the first",
     )
     search = parser.add_argument_group("search and output")
     search.add_argument("--beam", "--beam-size", dest="beam_size", type=int, default=4)

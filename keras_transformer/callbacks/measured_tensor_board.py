@@ -7,9 +7,10 @@ import numpy as np
 class MeasuredTensorBoard(keras.callbacks.TensorBoard):
     """`keras.callbacks.TensorBoard` that leaves out what an epoch did not measure.
 
-    A figure that is measured every few epochs, as `TranslationQuality`'s, is NaN in the logs of the
-    other epochs, and TensorBoard draws no line through a NaN. Left out, the points that there are
-    make a curve. It comes after the callbacks whose figures it writes.
+    `TranslationQuality(every=n)` repeats its figures in the logs of the epochs between two
+    measurements. Keras's callback draws a staircase of them, and a curve of `val_bleu_epoch`. This
+    one draws one point a measurement. It also leaves out NaN and infinity, through which
+    TensorBoard draws no line. Put it after the callbacks whose figures it writes.
 
     Args:
         *args, **kwargs: of `keras.callbacks.TensorBoard`, as `log_dir`.
@@ -23,6 +24,14 @@ class MeasuredTensorBoard(keras.callbacks.TensorBoard):
     """
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes the values of the epoch that are finite numbers."""
-        measured = {name: v for name, v in (logs or {}).items() if np.all(np.isfinite(v))}
+        """Writes the finite numbers that were measured in this epoch."""
+        logs = logs or {}
+        epochs = {f"{name}_epoch" for name in logs}
+        measured = {
+            name: value
+            for name, value in logs.items()
+            if name not in epochs
+            and logs.get(f"{name}_epoch", epoch + 1) == epoch + 1
+            and np.all(np.isfinite(value))
+        }
         super().on_epoch_end(epoch, measured)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 from pathlib import Path
 
@@ -22,24 +21,35 @@ class TranslationQuality(keras.callbacks.Callback):
     | `"exact_match"` | percentage of translations equal to their references |
     | `"word_error_rate"` | 100 - exact match: for tasks of one word a text |
 
-    Figures go into the logs of the epoch as `val_bleu` and so on, so `History`, `CSVLogger` and
-    `TensorBoard` have them when they come after this callback. Epochs that are not measured have
-    NaN there, through which TensorBoard draws no line; `MeasuredTensorBoard` leaves them out. A NaN
-    is no improvement to `EarlyStopping`: its `patience` counts epochs, so give it `every` times
-    as many as measurements.
+    The figures go into the logs of every epoch as `val_bleu` and so on, for the callbacks after
+    this one. An epoch that is not measured repeats the figures of the last measurement. So that
+    there always are some, the first epoch is measured too. With `every` above 1, `val_bleu_epoch`
+    and so on tell the epoch of that measurement, counted from 1; `MeasuredTensorBoard` and
+    `keras_transformer.plots` draw the measured epochs alone.
+
+    Keras's callbacks need a number in each epoch. `EarlyStopping`, `ModelCheckpoint` and
+    `ReduceLROnPlateau` take a NaN as their best, and then nothing is better. Without the name in
+    the logs, `ModelCheckpoint` saves every epoch, and `CSVLogger` has no column. The price: one
+    more measurement, and a repeated figure counts as no improvement. `patience` counts epochs:
+    `n * every` waits for `n` measurements, and less than `every` waits for none.
+
+    A resumed training repeats the figures in `FILE.json`; without that file its first epoch is
+    measured. Keras's own callbacks remember nothing: their first best is what that epoch's logs
+    say.
 
     Args:
         translate: function from a list of str to as many str, a `Translator` of the model.
         sources: texts to translate.
         references: the right translations.
         metrics: names from the table; the first chooses the best model.
-        every: epochs from one measurement to the next.
+        every: measures the epochs whose number it divides, the first of a training and the last.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
-            `FILE.json`, its epoch and figures and the epoch measured last, with which a resumed
+            `FILE.json`, its epoch and figures and those measured last, with which a resumed
             training goes on. A training from epoch 0 is a new one, whose first model takes the
             place of an earlier one's.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
-            measured and kept. Without it the weights are measured as they are.
+            measured and kept. Without it the weights are measured as they are. Keras's
+            `ModelCheckpoint` and `EarlyStopping` keep the epoch's own weights, not the mean.
         lowercase: whether case counts for nothing in BLEU and chrF.
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
@@ -96,7 +106,7 @@ class TranslationQuality(keras.callbacks.Callback):
         self.verbose = arguments.boolean("verbose", verbose)
         self.at_end = arguments.boolean("at_end", at_end)
         self.scorers = make_scorers(self.metrics, lowercase, tokenize)
-        self.best, self.last_measured = read_best(self.filepath, self.metrics[0])
+        self.best, self.last_measured, self.figures = read_best(self.filepath, self.metrics)
         self._announced = self._is_new = False
         self._epoch = None
 
@@ -111,7 +121,8 @@ class TranslationQuality(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Forgets the best of an earlier training when a new one begins."""
         if epoch == 0:
-            self.best, self.last_measured, self._is_new = None, 0, True
+            self.best, self.last_measured, self.figures = None, 0, None
+            self._is_new = True
 
     def on_train_batch_begin(self, batch, logs=None):
         """Lets the file forget too, now that no callback has refused the new training."""
@@ -122,14 +133,16 @@ class TranslationQuality(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Measures when it is time, and keeps the model when it is the best so far."""
         self._epoch = epoch + 1
-        # CSVLogger takes its columns from the first epoch, so each epoch has them.
-        figures = dict.fromkeys(self.metrics, math.nan)
         is_last = self._epoch == self._last_epoch() or self.model.stop_training
-        if self._epoch % self.every == 0 or (self.at_end and is_last):
+        if self._is_due() or (self.at_end and is_last):
             self._check_order()
-            figures = self._measure_and_keep()
-        if logs is not None:
-            logs.update({f"val_{name}": figure for name, figure in figures.items()})
+            self._measure_and_keep()
+        if logs is None:
+            return
+        for name, figure in self.figures.items():
+            logs[f"val_{name}"] = figure
+            if self.every > 1:
+                logs[f"val_{name}_epoch"] = self.last_measured
 
     def on_train_end(self, logs=None):
         """Ends as `finish` does, unless a later `fit` goes on."""
@@ -147,6 +160,11 @@ class TranslationQuality(keras.callbacks.Callback):
         if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
 
+    def _is_due(self):
+        """Whether `every` says so, or there are no figures of an epoch before to repeat."""
+        has_earlier = self.figures is not None and self.last_measured < self._epoch
+        return self._epoch % self.every == 0 or not has_earlier
+
     def _check_order(self):
         if self.average is not None and self.average.newest() != self._epoch:
             raise ValueError(
@@ -158,7 +176,7 @@ class TranslationQuality(keras.callbacks.Callback):
     def _measure_and_keep(self):
         averaged = contextlib.nullcontext() if self.average is None else self.average.averaged()
         with averaged:
-            figures = self.measure()
+            self.figures = figures = self.measure()
             is_best = self.best is None or self._key(figures) > self._key(self.best)
             if is_best:
                 self.best = {"epoch": self._epoch, **figures}
@@ -166,7 +184,6 @@ class TranslationQuality(keras.callbacks.Callback):
             self._keep(is_best)
         if self.verbose:
             self._print(figures, is_best)
-        return figures
 
     def _last_epoch(self):
         """The number of the last epoch of `fit`; None outside it."""
@@ -186,7 +203,7 @@ class TranslationQuality(keras.callbacks.Callback):
             self.model.save(scratch)
             os.replace(scratch, self.filepath)
         scratch = scratch.with_suffix(".json")
-        facts = {**self.best, "last_measured": self.last_measured}
+        facts = {**self.best, "last_measured": self.last_measured, "last_figures": self.figures}
         scratch.write_text(json.dumps(facts), encoding="utf-8")
         os.replace(scratch, sidecar(self.filepath))
 
@@ -246,18 +263,22 @@ def sidecar(filepath):
     return filepath.with_name(f"{filepath.name}.json")
 
 
-def read_best(filepath, metric):
-    """What an earlier part of the training left: the best, or None, and the epoch measured last."""
+def read_best(filepath, metrics):
+    """What an earlier part of the training left: the best, the epoch measured last, its figures.
+
+    None stands for a best, or figures, that are not there.
+    """
     if filepath is None or not filepath.exists() or not sidecar(filepath).exists():
-        return None, 0
+        return None, 0, None
     try:
         best = json.loads(sidecar(filepath).read_text(encoding="utf-8"))
-        float(best[metric])
+        float(best[metrics[0]])
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(
-            f"{sidecar(filepath)} must have the {metric} of the model beside it. Remove both, or "
-            "choose by the metric that it has."
+            f"{sidecar(filepath)} must have the {metrics[0]} of the model beside it. Remove both, "
+            "or choose by the metric that it has."
         ) from error
     # A file of before this was kept: nothing is known but that its model's epoch was measured.
     last_measured = best.pop("last_measured", best.get("epoch") or 0)
-    return best, last_measured
+    figures = best.pop("last_figures", {})
+    return best, last_measured, figures if {*figures} == {*metrics} else None

@@ -102,7 +102,6 @@ def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
         model.compile(keras.optimizers.SGD(0.0), "mse")
         model.fit(DATA, DATA, epochs=1, verbose=0, callbacks=[quality])
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
-    # One too short to be measured is measured at its end.
     quality = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, every=5, **arguments)
     model_of(3.0).fit(DATA, DATA, epochs=1, verbose=0, callbacks=[quality])
     assert quality.best == {"epoch": 1, "exact_match": 100.0}
@@ -112,14 +111,15 @@ def test_of_several_calls_of_fit_only_the_last_is_measured_at_its_end(tmp_path):
     """So a training that was killed between two of them keeps the model that it would have kept."""
     arguments = dict(metrics=["exact_match"], filepath=tmp_path / "best.keras", verbose=False)
     quality = TranslationQuality(
-        answers(["x", "y"]), SOURCES, REFERENCES, every=5, at_end=False, **arguments
+        answers(["x", "y"], REFERENCES), SOURCES, REFERENCES, every=5, at_end=False, **arguments
     )
     model = model_of()
     model.fit(DATA, DATA, epochs=2, verbose=0, callbacks=[quality])
-    assert (quality.best, quality.last_measured) == (None, 0)
+    assert quality.last_measured == 1  # the first epoch of all
     model.fit(DATA, DATA, initial_epoch=2, epochs=3, verbose=0, callbacks=[quality])
+    assert quality.last_measured == 1
     quality.finish()
-    assert quality.best == {"epoch": 3, "exact_match": 0.0}
+    assert quality.best == {"epoch": 3, "exact_match": 100.0}
     quality.finish()  # has nothing left to do
     assert quality.last_measured == 3
 
@@ -166,25 +166,24 @@ def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_pa
     earlier = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, **arguments)
     model_of(1.0).fit(DATA, DATA, epochs=1, verbose=0, callbacks=[earlier])
     assert earlier.best == {"epoch": 1, "exact_match": 100.0}
-    # Its first epoch ends, and nothing more.
+    # Its first epoch begins, and nothing more.
     new = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
     new.set_model(model_of(2.0))
     new.on_epoch_begin(0)
     new.on_train_batch_begin(0)
-    new.on_epoch_end(0, {})
     again = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
-    fit = dict(initial_epoch=1, epochs=3, verbose=0)
     model = model_of(2.0)
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    model.fit(DATA, DATA, callbacks=[again], **fit)
-    assert again.best == {"epoch": 3, "exact_match": 0.0}
+    model.fit(DATA, DATA, initial_epoch=1, epochs=2, verbose=0, callbacks=[again])
+    assert again.best == {"epoch": 2, "exact_match": 0.0}
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-def test_every_few_epochs_and_the_last_are_measured_and_logged(at_end):
+def test_the_first_epoch_and_every_few_and_the_last_are_measured_and_logged(at_end):
+    half = ["x", REFERENCES[1]]
     quality = TranslationQuality(
-        answers(REFERENCES, ["x", "y"], ["x", REFERENCES[1]]),
+        answers(half, REFERENCES, ["x", "y"], half),
         SOURCES,
         REFERENCES,
         metrics=["exact_match"],
@@ -193,15 +192,14 @@ def test_every_few_epochs_and_the_last_are_measured_and_logged(at_end):
         verbose=False,
     )
     history = model_of().fit(DATA, DATA, epochs=7, verbose=0, callbacks=[quality]).history
-    nan, last = np.nan, 50.0 if at_end else np.nan
-    expected = [nan, nan, 100.0, nan, nan, 0.0, last]
-    np.testing.assert_array_equal(history["val_exact_match"], expected)
+    last = 50.0 if at_end else 0.0
+    assert history["val_exact_match"] == [50.0, 50.0, 100.0, 100.0, 100.0, 0.0, last]
 
 
 @pytest.mark.parametrize("comes", ["before", "after"])
 def test_an_epoch_that_another_callback_makes_the_last_is_measured(tmp_path, comes):
     quality = TranslationQuality(
-        answers(REFERENCES),
+        answers(["x", "y"], REFERENCES),
         SOURCES,
         REFERENCES,
         metrics=["exact_match"],
@@ -219,8 +217,8 @@ def test_an_epoch_that_another_callback_makes_the_last_is_measured(tmp_path, com
         callbacks.reverse()
     history = model.fit(DATA, DATA, epochs=9, verbose=0, callbacks=callbacks).history
     assert quality.best == {"epoch": 2, "exact_match": 100.0}
-    logged = 100.0 if comes == "before" else np.nan  # later, it comes too late for the logs
-    np.testing.assert_array_equal(history["val_exact_match"], [np.nan, logged])
+    logged = 100.0 if comes == "before" else 0.0  # later, it comes too late for the logs
+    assert history["val_exact_match"] == [0.0, logged]
 
 
 def test_beside_an_average_it_measures_the_weights_of_the_last_epoch_themselves(tmp_path):
@@ -245,7 +243,7 @@ def test_beside_an_average_it_measures_the_weights_of_the_last_epoch_themselves(
     )
     average = AverageCheckpoints(tmp_path / "epochs")
     model.fit(DATA, 3 * DATA, epochs=3, verbose=0, callbacks=[note, average, quality])
-    assert measured == own[1:]
+    assert measured == own
     assert own[0] < own[1] < own[2]
     assert float(array(model.layers[-1].kernel)[0, 0]) == pytest.approx(np.mean(own))
 
@@ -278,14 +276,14 @@ def test_the_mean_of_checkpoints_is_measured_and_kept(tmp_path):
     assert float(array(kernel)[0, 0]) == 3.0
 
 
-def test_a_training_too_short_to_be_measured_keeps_its_mean_at_the_end(tmp_path):
+def test_a_training_shorter_than_every_keeps_its_mean_at_the_end(tmp_path):
     model, kernels = model_of(1.0), []
     average = AverageCheckpoints(tmp_path, at_end=False)
     note = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: kernels.append(array(model.layers[-1].kernel))
     )
     quality = TranslationQuality(
-        answers(REFERENCES),
+        answers(["x", "y"], REFERENCES),
         SOURCES,
         REFERENCES,
         metrics=["exact_match"],
@@ -313,8 +311,9 @@ def test_an_average_that_does_not_come_before_is_refused(tmp_path, place):
 
 
 def test_the_last_epoch_is_measured_too(tmp_path):
+    half = ["x", REFERENCES[1]]
     quality = TranslationQuality(
-        answers(["x", REFERENCES[1]], REFERENCES),
+        answers(half, half, REFERENCES),
         SOURCES,
         REFERENCES,
         metrics=["exact_match"],
@@ -338,7 +337,8 @@ def test_a_training_stopped_before_its_only_measurement_is_measured_when_run_aga
 def test_one_killed_before_its_last_measurement_is_measured_when_run_again(tmp_path):
     file = tmp_path / "best.keras"
     arguments = dict(metrics=["exact_match"], every=2, filepath=file, verbose=False)
-    first = TranslationQuality(answers(["x", REFERENCES[1]]), SOURCES, REFERENCES, **arguments)
+    half = ["x", REFERENCES[1]]
+    first = TranslationQuality(answers(["x", "y"], half), SOURCES, REFERENCES, **arguments)
     model_of(1.0).fit(DATA, DATA, epochs=2, verbose=0, callbacks=[first])
     assert first.best == {"epoch": 2, "exact_match": 50.0}
     # Killed after the third epoch: its state is kept, it is not measured.
@@ -395,8 +395,9 @@ def test_csv_columns_stay_in_place_when_a_training_goes_on(tmp_path):
     fit(3, 5)
     with open(tmp_path / "log.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    measured = ["nan", "100.0", "100.0", "100.0", "100.0"]  # the last epoch of each `fit` too
-    assert [row["val_exact_match"] for row in rows] == measured
+    assert [row["val_exact_match"] for row in rows] == ["100.0"] * 5
+    # Without a file for the best model, a `fit` knows no figures of an earlier one.
+    assert [row["val_exact_match_epoch"] for row in rows] == ["1", "2", "3", "4", "5"]
     assert all(float(row["val_loss"]) >= 0 for row in rows)
 
 
