@@ -1,16 +1,16 @@
 """Positions that are added to embeddings, or appended to them, before the first layer."""
 
-import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.waves import LARGEST_POSITION, position_range
 from keras_transformer.masking import integer_ids
 
 
-class AddedPosition(keras.layers.Layer):
+class AddedPosition(Composite):
     """The base of `PositionalEncoding` and `LearnedPositionalEncoding`; `rows` tells them apart."""
 
     def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
@@ -29,6 +29,7 @@ class AddedPosition(keras.layers.Layer):
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy)
         self.dropout_layer.build(input_shape)
         self.built = True
+        self.adopt()
 
     def rows(self, positions):
         """Returns float32 rows (..., d_model) of integer `positions` (...), NumPy or tensor."""

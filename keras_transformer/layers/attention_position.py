@@ -64,5 +64,11 @@ def position_config(position):
     if position is None:
         return None
     config = keras.saving.serialize_keras_object(position)
-    # The layer that holds the position builds it, whether this one was built already or not.
+    # The layer that holds the position builds it, whether this one was built already or not, and
+    # saves itself what is trainable inside.
+    config["config"] = {
+        key: value
+        for key, value in config["config"].items()
+        if key not in ("trainable", "trainable_inside")
+    }
     return {key: value for key, value in config.items() if key != "build_config"}

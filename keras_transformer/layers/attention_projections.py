@@ -14,6 +14,7 @@ from keras_transformer.layers.attention_arguments import (
 )
 from keras_transformer.layers.attention_axes import AttentionAxes
 from keras_transformer.layers.attention_position import checked_position, position_config
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.implicit_masks import AttachMask, ReadMask
 from keras_transformer.layers.keras_attention import (
@@ -26,7 +27,7 @@ from keras_transformer.layers.step_product import flat_product, plus_bias, step_
 from keras_transformer.layers.waves import position_range
 
 
-class AttentionProjections(keras.layers.Layer):
+class AttentionProjections(Composite):
     """Holds the arguments and the sub-layers; `MultiHeadAttention` computes with them."""
 
     def __init__(
@@ -82,6 +83,7 @@ class AttentionProjections(keras.layers.Layer):
         self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
         self.position = checked_position(position)
         self.supports_masking = True
+        self.adopt()
 
     @classmethod
     def from_keras(cls, layer):
@@ -136,6 +138,7 @@ class AttentionProjections(keras.layers.Layer):
         if self.position is not None:
             self.position.build_for_heads(self.num_heads, self.key_dim)
         self.built = True
+        self.adopt()
 
     def _heads_dense(self, name, num_heads, width, activation=None):
         dense = Projection(

@@ -7,6 +7,7 @@ from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.attention_arguments import checked_key_value_heads, checked_window
 from keras_transformer.layers.attention_position import Shared, position_config
 from keras_transformer.layers.block_position import checked_block_position
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
@@ -17,7 +18,7 @@ from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.residual import Residual, normalization
 
 
-class Block(keras.layers.Layer):
+class Block(Composite):
     """Holds the options of a layer or a stack, and makes sub-layers from them."""
 
     def __init__(
@@ -49,6 +50,7 @@ class Block(keras.layers.Layer):
         self.window = checked_window(window, None)
         self.position = checked_block_position(position, self.dtype_policy)
         self.supports_masking = True
+        self.adopt()
 
     @property
     def added_position(self):

@@ -82,6 +82,7 @@ class Decoder(Block):
             self.final_norm.build(inputs_shape)
         self.attach_mask = self.attach_mask_layer()
         self.built = True
+        self.adopt()
 
     def call(
         self,

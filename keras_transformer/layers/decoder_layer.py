@@ -79,6 +79,7 @@ class DecoderLayer(Block):
         self.feed_forward_residual.build(inputs_shape)
         self.attach_mask = self.attach_mask_layer()
         self.built = True
+        self.adopt()
 
     def call(
         self,

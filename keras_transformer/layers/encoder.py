@@ -75,6 +75,7 @@ class Encoder(Block):
             self.final_norm.build(input_shape)
         self.attach_mask = self.attach_mask_layer()
         self.built = True
+        self.adopt()
 
     def call(
         self,

@@ -65,6 +65,7 @@ class EncoderLayer(Block):
         for layer in (self.attention_residual, self.feed_forward, self.feed_forward_residual):
             layer.build(input_shape)
         self.built = True
+        self.adopt()
 
     def call(
         self,

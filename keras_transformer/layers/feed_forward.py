@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout, ReluDropout
 from keras_transformer.layers.step_product import plus_bias, step_product
 
@@ -12,7 +13,7 @@ GATES = {"swiglu": "silu", "geglu": "gelu"}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Composite):
     """Applies the same two-layer network to each position.
 
     `FFN(x) = activation(x W1 + b1) W2 + b2`, and gated
@@ -73,6 +74,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout_layer.build(inner_shape)
         self.outer.build(inner_shape)
         self.built = True
+        self.adopt()
 
     def call(self, inputs, training=None):
         """Returns the network's output at each position."""

@@ -35,6 +35,7 @@ def keras_twin(layer):
     config = layer.get_config()
     position, window = config.pop("position"), config.pop("window")
     num_key_value_heads = config.pop("num_key_value_heads")
+    config.pop("trainable_inside", None)  # Keras's layer is trainable or frozen as a whole
     grouped = num_key_value_heads != layer.num_heads
     if position is not None:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 
 NORM_EPSILON = 1e-6
@@ -15,7 +16,7 @@ def normalization(rms_norm, **kwargs):
     return norm
 
 
-class Residual(keras.layers.Layer):
+class Residual(Composite):
     """Adds a sub-layer's output to its input and normalises, after (paper) or before it.
 
     Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm: `x + dropout(sublayer(norm(x)))`.
@@ -29,6 +30,7 @@ class Residual(keras.layers.Layer):
         self.norm_first = norm_first
         self.norm = normalization(rms_norm, dtype=self.dtype_policy, name="norm")
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.adopt()
 
     def build(self, input_shape):
         """Builds the normalisation."""

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import dtype_name, integer_ids, padding_mask
 
@@ -49,7 +50,7 @@ class Table(keras.layers.ReversibleEmbedding):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(Composite):
     """Looks up token vectors, scaled by sqrt(d_model), and marks padding in its output's mask.
 
     `output[b, t] = sqrt(d_model) * E[ids[b, t]]`, and `logits(h) = h @ transpose(E)`
@@ -99,6 +100,7 @@ class TokenEmbedding(keras.layers.Layer):
             name="embedding",
         )
         self.embedding.supports_masking = True  # logits of masked positions need no warning
+        self.adopt()
 
     def build(self, input_shape=None):
         """Builds the matrix."""

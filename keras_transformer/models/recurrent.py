@@ -131,6 +131,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
         check_special_ids(self)
         self._create_layers()
+        self.adopt()
 
     def _create_layers(self):
         options = {"dtype": self.dtype_policy}
@@ -138,7 +139,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         recurrent, numbers = CELLS[self.cell], range(self.num_layers)
         self.encoder_layers = [
             keras.layers.Bidirectional(
-                recurrent(self.d_model // 2, return_sequences=True, **options),
+                recurrent(self.d_model // 2, return_sequences=True, name="layer", **options),
                 name=f"encoder_{number}",
                 **options,
             )
@@ -182,6 +183,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
             self.similarity_attention.build(hidden_shape, hidden_shape)
             self.combination.build((None, None, 2 * self.d_model))
         self.built = True
+        self.adopt()
 
     def call(self, inputs, training=None):
         """Returns logits for the pair (source_ids, target_ids)."""

@@ -2,12 +2,13 @@
 
 import keras
 
+from keras_transformer.layers.composite import Composite
 from keras_transformer.losses import mean_divergence
 from keras_transformer.models.decoding_step import search_targets
 from keras_transformer.models.scoring import score_targets
 
 
-class SequenceToSequence(keras.Model):
+class SequenceToSequence(Composite, keras.Model):
     """A model that is called with (source_ids, target_ids) and encodes and decodes apart.
 
     It has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.

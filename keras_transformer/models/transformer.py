@@ -137,6 +137,7 @@ class Transformer(SequenceToSequence):
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position
         self._create_layers(checked_block_position(position, self.dtype_policy))
+        self.adopt()
 
     def _create_layers(self, position):
         dtype = self.dtype_policy
@@ -183,6 +184,7 @@ class Transformer(SequenceToSequence):
         self.encoder.build(hidden_shape)
         self.decoder.build(hidden_shape, hidden_shape)
         self.built = True
+        self.adopt()
 
     def _build_once(self):
         # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed

@@ -54,7 +54,7 @@ def model_card(translator, card, operations):
     model = {
         name: value
         for name, value in compiled.model.get_config().items()
-        if name not in ("name", "trainable")
+        if name not in ("name", "trainable", "trainable_inside")
     }
     return {
         **card,

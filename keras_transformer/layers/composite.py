@@ -1,0 +1,83 @@
+"""Layers made of layers: `trainable` reaches all of them, whenever it is set, and is saved."""
+
+import keras
+
+
+class Composite(keras.layers.Layer):
+    """A layer or a model that makes layers of its own, in its constructor or in `build`.
+
+    Keras's setter of `trainable` reaches the layers that exist. `adopt` passes the value on to
+    those made later, and the configuration names the layers inside whose value is another.
+
+    Args:
+        trainable_inside: what `get_config` saves: `{path: trainable}` of the layers inside that
+            differ from the layer around them. A path is made of names, as "layer_0/attention".
+        **kwargs: the arguments of every Keras layer.
+    """
+
+    def __init__(self, *, trainable_inside=None, **kwargs):
+        super().__init__(**kwargs)
+        self._num_adopted = 0
+        self._trainable_later = dict(trainable_inside or {})  # of layers that are not made yet
+
+    def __setattr__(self, name, value):
+        """Sets `trainable` of all layers inside even where this layer's value stays the same.
+
+        On TensorFlow Keras leaves out an assignment that would not change the attribute.
+        """
+        if name != "trainable":
+            super().__setattr__(name, value)
+            return
+        self._trainable_later = {}
+        keras.layers.Layer.trainable.fset(self, value)
+
+    def adopt(self):
+        """Passes `trainable` on to the layers made since the last call.
+
+        A constructor or a `build` that makes layers calls it at its end.
+        """
+        inside = layers_inside(self)
+        if not self.trainable:
+            for layer in inside[self._num_adopted :]:
+                layer.trainable = False
+        self._num_adopted = len(inside)
+        set_trainable_inside(self, self._trainable_later)
+
+    def get_config(self):
+        """Returns the arguments of every layer, and which layers inside differ in `trainable`."""
+        differing = trainable_inside(self)
+        own = {"trainable_inside": differing} if differing else {}
+        return {**super().get_config(), **own}
+
+
+def layers_inside(layer):
+    """The layers that `layer` itself holds, in the order in which they were made."""
+    return layer._flatten_layers(include_self=False, recursive=False)
+
+
+def trainable_inside(layer):
+    """`{path: trainable}` of all layers inside that differ from the layer around them."""
+    differing = {}
+    for child in layers_inside(layer):
+        if child.trainable != layer.trainable:
+            differing[child.name] = child.trainable
+        deeper = trainable_inside(child)
+        differing.update({f"{child.name}/{path}": value for path, value in deeper.items()})
+    return {**differing, **getattr(layer, "_trainable_later", {})}
+
+
+def set_trainable_inside(layer, values):
+    """Sets `{path: trainable}`; a composite layer keeps those of layers that it has yet to make."""
+    inside, later = {child.name: child for child in layers_inside(layer)}, {}
+    for path, value in values.items():
+        name, _, deeper = path.partition("/")
+        if name not in inside:
+            later[path] = value
+        elif deeper:
+            child = inside[name]
+            kept = getattr(child, "_trainable_later", {})
+            set_trainable_inside(child, {**kept, deeper: value})
+        else:
+            inside[name].trainable = value
+    if isinstance(layer, Composite):
+        layer._trainable_later = later
