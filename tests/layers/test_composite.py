@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer import RecurrentSeq2Seq, Transformer
+from keras_transformer import RecurrentSeq2Seq, Transformer, layers
 from keras_transformer.layers import (
     Encoder,
     EncoderLayer,
@@ -47,9 +47,19 @@ def attended(layer, query, memory):
     return layer(query, memory)[0]
 
 
+# One of each layer that has weights, with the options that add some.
+NAMES = [
+    "FeedForward gated",
+    "MultiHeadAttention grouped, gated",
+    "EncoderLayer",
+    "DecoderLayer pre-norm",
+    "Encoder relative",
+    "Decoder grouped, window, relative",
+    "LearnedPositionalEncoding",
+]
+WITHOUT_WEIGHTS = {"ALiBi", "Dropout", "PositionalEncoding", "RotaryPositionalEncoding"}
 CASES = {
-    **{name: case_of_block(name) for name in BLOCKS if "PositionalEncoding" not in name},
-    "LearnedPositionalEncoding": case_of_block("LearnedPositionalEncoding"),
+    **{name: case_of_block(name) for name in NAMES},
     "TokenEmbedding": Case(
         lambda **more: TokenEmbedding(11, 4, **more),
         lambda: (IDS,),
@@ -61,16 +71,13 @@ CASES = {
     "RelativePositionBias": Case(
         RelativePositionBias, lambda: (normal(0, 2, 3, 5, 5),), lambda layer, scores: layer(scores)
     ),
-    "Transformer": model_of(Transformer, **SIZES),
-    "Transformer learned": model_of(
+    "Transformer": model_of(
         Transformer, position=LearnedPositionalEncoding(9), norm_first=True, **SIZES
     ),
-    "Transformer relative": model_of(Transformer, position=RelativePositionBias(), **SIZES),
     "RecurrentSeq2Seq": model_of(RecurrentSeq2Seq, num_layers=2),
 }
-WITH_INSIDE = [
-    name for name in CASES if name not in ("SimilarityAttention", "RelativePositionBias")
-]
+WITHOUT_LAYERS = {"LearnedPositionalEncoding", "RelativePositionBias", "SimilarityAttention"}
+WITH_LAYERS = [name for name in CASES if name not in WITHOUT_LAYERS]
 every_case = pytest.mark.parametrize("name", CASES)
 
 
@@ -104,6 +111,11 @@ def trainer_of(name, layer):
 
 def step(model, examples):
     model.train_on_batch(examples, np.ones_like(array(model(examples))))
+
+
+def test_every_public_layer_is_a_case():
+    tested = {name.split()[0] for name in CASES} - {"Transformer", "RecurrentSeq2Seq"}
+    assert tested | WITHOUT_WEIGHTS == set(layers.__all__)
 
 
 @every_case
@@ -144,7 +156,7 @@ def test_a_frozen_layer_does_not_move_in_training_and_stays_frozen_in_a_file(nam
     assert_same_optimizer(loaded, model)
 
 
-@pytest.mark.parametrize("name", WITH_INSIDE)
+@pytest.mark.parametrize("name", WITH_LAYERS)
 def test_a_layer_frozen_inside_stays_frozen_in_files_configurations_and_clones(name, tmp_path):
     layer = CASES[name].make()
     model, examples = trainer_of(name, layer)
@@ -240,7 +252,7 @@ def test_a_shared_position_frozen_alone_is_frozen_for_all_and_nothing_else_is():
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_the_positions_of_one_side_of_a_model_are_frozen_alone(side):
-    model = built("Transformer learned")
+    model = built("Transformer")
     getattr(model, f"{side}_positions").trainable = False
     again = Transformer.from_config(json.loads(json.dumps(model.get_config())))
     again.build()

@@ -291,6 +291,16 @@ def test_a_causal_mask_counts_along_the_attended_axis():
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a fault of Keras on TensorFlow")
+@pytest.mark.parametrize("when", ["constructor", "before the first call"])
+def test_a_frozen_layer_is_frozen_in_a_model_around_it(when):
+    hidden = keras.Input((5, 8))
+    for kind, count in ((keras.layers.MultiHeadAttention, 8), (MultiHeadAttention, 0)):
+        layer = kind(2, 4, trainable=when != "constructor")
+        layer.trainable = False
+        model = keras.Model(hidden, layer(hidden, hidden))
+        assert len(model.trainable_weights) == count
+
+
 def test_keras_add_takes_a_column_for_a_bias():
     ones, column = np.zeros((1, 3, 3), "float32"), np.array([[1.0], [2.0], [3.0]], "float32")
     assert (array(ops.add(ones, column))[0] != ones[0] + column).any()
