@@ -11,14 +11,18 @@ class Composite(keras.layers.Layer):
 
     Args:
         trainable_inside: what `get_config` saves: `{path: trainable}` of the layers inside that
-            differ from the layer around them. A path is made of names, as "layer_0/attention".
+            differ from the layer around them. A path is made of names, as "layer_0/attention";
+            one of no layer has no effect.
         **kwargs: the arguments of every Keras layer.
+
+    Raises:
+        ValueError: for `trainable_inside` of another form.
     """
 
     def __init__(self, *, trainable_inside=None, **kwargs):
         super().__init__(**kwargs)
         self._num_adopted = 0
-        self._trainable_later = dict(trainable_inside or {})  # of layers that are not made yet
+        self._trainable_later = checked_values(trainable_inside)  # of layers not made yet
 
     def __setattr__(self, name, value):
         """Sets `trainable` of all layers inside even where this layer's value stays the same.
@@ -48,6 +52,21 @@ class Composite(keras.layers.Layer):
         differing = trainable_inside(self)
         own = {"trainable_inside": differing} if differing else {}
         return {**super().get_config(), **own}
+
+
+def checked_values(values):
+    """Returns a new `{path: trainable}`, empty for None, or raises `ValueError`."""
+    if values is None:
+        return {}
+    is_good = isinstance(values, dict) and all(
+        isinstance(path, str) and isinstance(value, bool) for path, value in values.items()
+    )
+    if not is_good:
+        raise ValueError(
+            "`trainable_inside` must be a dictionary of True and False by path. "
+            f"Received: trainable_inside={values!r}"
+        )
+    return dict(values)
 
 
 def layers_inside(layer):

@@ -1,6 +1,7 @@
 """`trainable` of every layer and model: given, set, saved, and that of a layer inside."""
 
 import json
+import re
 from typing import NamedTuple
 
 import keras
@@ -307,6 +308,13 @@ def test_a_frozen_encoder_stays_frozen_in_a_model_of_half_precision(tmp_path):
     assert flags(loaded) == flags(model)
     pairs = zip(loaded.optimizer.variables, model.optimizer.variables, strict=True)
     assert all((array(a) == array(b)).all() for a, b in pairs)
+
+
+@pytest.mark.parametrize("values", [["layer_0"], {"layer_0": 0}, {0: True}, "layer_0"])
+def test_values_of_another_form_are_refused(values):
+    message = f"`trainable_inside` must be .* Received: trainable_inside={re.escape(repr(values))}"
+    with pytest.raises(ValueError, match=message):
+        Encoder(2, 2, 6, trainable_inside=values)
 
 
 def test_what_a_layer_trains_with_lora_or_in_8_bits_is_what_keras_says():
