@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.masking import LARGEST_EXACT
 
 __all__ = ["check_causality", "check_padding_invariance"]
 
@@ -19,9 +20,10 @@ def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, s
         model: a model or layer, or any function of `inputs`. It must take any batch size and
             length.
         inputs: integer ids or a boolean mask, True at real positions, (batch, length), or a
-            tuple, list or dict of arrays that holds some, with rows of different lengths.
-            Numbers (batch, length, ...) need ids or a mask of their length; every other array
-            has no padding and stays as it is.
+            tuple, list or dict of arrays that holds some, with rows of different lengths. Where
+            it holds none, floats (batch, length) that are whole numbers are ids. Numbers
+            (batch, length, ...) need ids or a mask of their length; every other array has no
+            padding and stays as it is.
         pad_id: the id that is padding. Masks are padded with False, numbers with large noise.
         extra: how much padding is added; to a second array of ids one more, and so on, which
             tells the array that an output is aligned with. Arrays of one length get as much as
@@ -53,7 +55,7 @@ def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, s
     """
     arguments.positive_integer("extra", extra)
     step = 1 if arguments.one_of("side", side, ("right", "left")) == "right" else -1
-    parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
+    parts = _parts(inputs)
     run = _runner(model, inputs)
     whole = run(parts)
     amounts, longer = _run_longer(run, parts, pad_id, extra, step)
@@ -79,9 +81,10 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
     Args:
         model: a model or layer, or any function of `inputs`.
         inputs: integer ids (batch, length) or numbers (batch, length, ...), or a tuple, list or
-            dict of arrays, of which the last is changed: the target of a `Transformer`. Ids
-            become other ids of `inputs`, booleans their opposite, and numbers the opposite of
-            themselves and of noise of their feature's size: no norm of a position hides that.
+            dict of arrays, of which the last is changed: the target of a `Transformer`. Floats
+            are ids as in `check_padding_invariance`. Ids become other ids of `inputs`, booleans
+            their opposite, and numbers the opposite of themselves and of noise of their feature's
+            size: no norm of a position hides that.
         pad_id: the id that is padding, which stays as it is.
         tolerance: the largest difference that is no leak.
 
@@ -105,7 +108,7 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
     >>> check_causality(lambda x: decoder(PositionalEncoding()(x)), np.ones((1, 4, 8))) < 1e-5
     True
     """
-    parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
+    parts = _parts(inputs)
     run, varied = _runner(model, inputs), parts[-1]
     whole = run(parts)
     for output in whole:
@@ -121,6 +124,21 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
         cause = f"when position {position} of the input changes"
         leaks += _leaks(whole, others, [before] * len(whole), cause)
     return _judge(leaks, tolerance, "the future", len(whole))
+
+
+def _parts(inputs):
+    """A flat list of the inputs as arrays, ids that came as floats made integers."""
+    parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
+    if any(_tells_padding(part) for part in parts):
+        return parts
+    return [part.astype("int32") if _holds_float_ids(part) else part for part in parts]
+
+
+def _holds_float_ids(part):
+    if part.ndim != 2 or part.dtype.name not in LARGEST_EXACT:
+        return False
+    largest = LARGEST_EXACT[part.dtype.name]
+    return bool(np.all((part == np.floor(part)) & (part >= 0) & (part <= largest)))
 
 
 def _runner(model, inputs):

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.masking import padding_mask, zero_masked
+from keras_transformer.masking import integer_ids, padding_mask, zero_masked
 
 __all__ = ["MaskedCrossentropy"]
 
@@ -172,7 +172,12 @@ def token_weights(labels, logits, pad_id):
             f"Received: y_true of shape {tuple(labels.shape)} and y_pred of shape "
             f"{tuple(logits.shape)}"
         )
-    return padding_mask(ops.cast(labels, "int32"), pad_id)
+    return padding_mask(integer_labels(labels), pad_id)
+
+
+def integer_labels(labels):
+    """Labels as int32, after a check that they are ids."""
+    return ops.cast(integer_ids("y_true", labels), "int32")
 
 
 def checked_sample_weight(sample_weight):

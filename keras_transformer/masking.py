@@ -1,5 +1,7 @@
 """Boolean attention masks, True where a query may attend, and the one way to combine them."""
 
+import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
@@ -14,6 +16,14 @@ __all__ = [
     "segment_positions",
 ]
 
+# The largest number up to which a float dtype holds every integer that an int32 can be.
+LARGEST_EXACT = {
+    "bfloat16": 2**8,
+    "float16": 2**11,
+    "float32": 2**24,
+    "float64": 2**31 - 1,
+}
+
 
 def padding_mask(ids, pad_id=0):
     """Marks the real tokens of a batch of ids.
@@ -21,14 +31,15 @@ def padding_mask(ids, pad_id=0):
     `mask[b, k] = (ids[b, k] != pad_id)`
 
     Args:
-        ids: integer tensor (batch, length).
+        ids: integer tensor (batch, length). Floats that are whole numbers count as integers, here
+            and wherever this package takes ids.
         pad_id: the id that fills rows up to the common length.
 
     Returns:
         Boolean tensor (batch, length), True at real tokens.
 
     Raises:
-        ValueError: when `ids` are not integers.
+        ValueError: when `ids` are neither integers nor whole floats.
 
     Example:
 
@@ -111,7 +122,7 @@ def prefix_mask(prefix_lengths, length):
         Boolean tensor (batch, length, length).
 
     Raises:
-        ValueError: when the lengths are not integers.
+        ValueError: when the lengths are neither integers nor whole floats.
 
     Reference: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified
     Text-to-Text Transformer", section 3.2.1 (causal with prefix).
@@ -192,17 +203,18 @@ def combine_masks(*masks):
 
     `combined = masks[0] and masks[1] and ...`
 
-    Axes of size 1 broadcast. Masks of different ranks are refused, because aligning a
-    (batch, key) mask with a (batch, query, key) mask from the right would read batch as query.
+    Axes of size 1 broadcast. Integers count as booleans: 0 is False. Masks of different ranks are
+    refused, because aligning a (batch, key) mask with a (batch, query, key) mask from the right
+    would read batch as query.
 
     Args:
-        *masks: boolean tensors of one rank, or None, which is skipped.
+        *masks: boolean or integer tensors of one rank, or None, which is skipped.
 
     Returns:
         Boolean tensor, or None when every mask is None.
 
     Raises:
-        ValueError: when a mask is not boolean or the ranks differ.
+        ValueError: when a mask holds floats or the ranks differ.
 
     Example:
 
@@ -232,25 +244,75 @@ def combine_masks(*masks):
 
 
 def boolean_mask(name, mask):
-    """Returns `mask` as a tensor, or raises `ValueError` when it is not boolean."""
+    """Returns `mask` as a boolean tensor, or raises `ValueError` when it holds floats.
+
+    Integers count as booleans, as in Keras. Floats may be an additive mask, which means the
+    opposite.
+    """
     mask = ops.convert_to_tensor(mask)
     dtype = dtype_name(mask)
+    if "int" in dtype:
+        return ops.not_equal(mask, 0)
     if dtype != "bool":
         raise ValueError(
-            f"`{name}` must be boolean, True where a query may attend. An additive mask of 0 and "
-            f"large negative numbers becomes one with `mask == 0`, a 0/1 mask with `mask != 0`. "
-            f"Received: {name} of dtype {dtype}"
+            f"`{name}` must be boolean or integers, True where a query may attend. An additive "
+            f"mask of 0 and large negative numbers becomes one with `mask == 0`, a 0/1 mask with "
+            f"`mask != 0`. Received: {name} of dtype {dtype}"
         )
     return mask
 
 
-def integer_ids(name, ids):
-    """Returns `ids` as a tensor, or raises `ValueError` when they are not integers."""
-    ids = ops.convert_to_tensor(ids)
-    dtype = dtype_name(ids)
-    if "int" not in dtype:
+def integer_ids(name, ids, vocab_size=None):
+    """Returns `ids` as an integer tensor, or raises `ValueError` when they are no ids.
+
+    Whole floats are ids, as in Keras's `Embedding`: Keras makes floats of integers in inputs
+    without a dtype. Floats are read where their values are known. Where they are not, a dtype that
+    cannot hold every id of a vocabulary of `vocab_size` is refused.
+    """
+    tensor = ops.convert_to_tensor(ids)
+    dtype = dtype_name(tensor)
+    if "int" in dtype:
+        return tensor
+    if dtype not in LARGEST_EXACT:
         raise ValueError(f"`{name}` must be integers. Received: {name} of dtype {dtype}")
-    return ids
+    values = _known_values(ids, tensor)
+    if values is not None:
+        refuse_inexact(name, values, dtype)
+    elif vocab_size is not None and vocab_size - 1 > LARGEST_EXACT[dtype]:
+        raise ValueError(
+            f"`{name}` must be of a dtype that holds the whole vocabulary exactly, as with "
+            f'`keras.Input((None,), dtype="int32"): {dtype} does so up to {LARGEST_EXACT[dtype]}. '
+            f"Received: {name} of dtype {dtype} for a vocabulary of {vocab_size}"
+        )
+    return ops.cast(tensor, "int32")
+
+
+def refuse_inexact(name, values, dtype):
+    """Raises `ValueError` for a NumPy float that is not whole, or that `dtype` may have rounded."""
+    values = np.asarray(values).astype("float64")
+    exact = (values == np.floor(values)) & (np.abs(values) <= LARGEST_EXACT[dtype])
+    if not np.all(exact):
+        raise ValueError(
+            f"`{name}` must be integers, or whole numbers up to {LARGEST_EXACT[dtype]}, which "
+            f"{dtype} holds exactly. Received: {name} of dtype {dtype} with {values[~exact][0]}"
+        )
+
+
+def _known_values(ids, tensor):
+    """The values of `ids`, and of the `tensor` made of them, or None where nobody knows them yet.
+
+    PyTorch trains eagerly, so a tensor on its accelerator is not read: a step would wait for it.
+    """
+    if isinstance(tensor, keras.KerasTensor):
+        return None
+    try:
+        if isinstance(ids, (list, tuple, np.ndarray)):
+            return np.asarray(ids)
+        if keras.backend.backend() == "torch" and tensor.device.type != "cpu":
+            return None
+        return ops.convert_to_numpy(tensor)
+    except Exception:  # a traced tensor, which each backend refuses with an error of its own
+        return None
 
 
 def zero_masked(values, mask):

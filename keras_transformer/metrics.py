@@ -4,7 +4,12 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.losses import checked_sample_weight, token_crossentropy, token_weights
+from keras_transformer.losses import (
+    checked_sample_weight,
+    integer_labels,
+    token_crossentropy,
+    token_weights,
+)
 from keras_transformer.masking import padding_mask, zero_masked
 
 __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
@@ -152,7 +157,7 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels; weights do not count."""
-        mask = padding_mask(ops.cast(y_true, "int32"), self.pad_id)
+        mask = padding_mask(integer_labels(y_true), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
 
     def result(self):
@@ -194,5 +199,5 @@ class PaddingRatio(_OfTokens, keras.metrics.Mean):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch of labels; weights do not count."""
-        is_padding = ops.logical_not(padding_mask(ops.cast(y_true, "int32"), self.pad_id))
+        is_padding = ops.logical_not(padding_mask(integer_labels(y_true), self.pad_id))
         super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))

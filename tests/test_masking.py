@@ -23,10 +23,53 @@ def test_padding_mask_takes_any_integers(dtype):
     assert array(mask).tolist() == [[True, False]]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bool"])
-def test_ids_that_are_not_integers_are_refused(dtype):
-    with pytest.raises(ValueError, match=f"`ids` must be integers. Received: ids of dtype {dtype}"):
-        masking.padding_mask(np.array([[1, 0]], dtype))
+def test_booleans_are_no_ids():
+    with pytest.raises(ValueError, match="`ids` must be integers. Received: ids of dtype bool"):
+        masking.padding_mask(np.array([[True, False]]))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_whole_floats_are_ids(dtype):
+    ids = ops.cast(np.array([[256, 7, 0]]), dtype)
+    found = masking.integer_ids("ids", ids)
+    assert masking.dtype_name(found) == "int32"
+    assert array(found).tolist() == [[256, 7, 0]]
+    assert array(masking.padding_mask(ids, pad_id=7)).tolist() == [[True, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("bfloat16", 2**8), ("float16", 2**11), ("float32", 2**24)]
+)
+def test_a_float_that_its_dtype_may_have_rounded_is_no_id(dtype, largest):
+    exact = array(masking.integer_ids("ids", ops.cast(np.array([largest]), dtype)))
+    assert exact.tolist() == [largest]
+    message = f"`ids` must be .* up to {largest}, which {dtype} .*Received: .* with {largest + 2}.0"
+    with pytest.raises(ValueError, match=message):
+        masking.integer_ids("ids", ops.cast(np.array([[1, largest + 2]]), dtype))
+
+
+@pytest.mark.parametrize("number", [0.5, np.nan, np.inf, 2.0**31])
+def test_a_number_that_is_not_whole_is_no_id(number):
+    read = np.array([[3.0, number]])
+    for ids in (read, read.tolist(), ops.cast(read, "float32")):
+        with pytest.raises(ValueError, match=f"`ids` must be integers, or whole .* with {number}"):
+            masking.padding_mask(ids)
+
+
+def test_a_compiled_function_takes_floats_that_nobody_can_read_yet():
+    ids = np.array([[3, 0]], "float32")
+    run = compiled(masking.padding_mask, [ids])
+    assert array(run(ids)).tolist() == [[True, False]]
+
+
+def test_floats_say_what_integers_say_in_every_mask():
+    numbers = np.array([[1, 1, 2], [2, 3, 3]])
+    floats = numbers.astype("float32")
+    for function in (masking.segment_mask, masking.segment_positions):
+        assert (array(function(floats)) == array(function(numbers))).all()
+    lengths = np.array([1, 2])
+    prefix = masking.prefix_mask(lengths.astype("float32"), 3)
+    assert (array(prefix) == array(masking.prefix_mask(lengths, 3))).all()
 
 
 def test_causal_mask_is_the_lower_triangle():
@@ -95,11 +138,22 @@ def test_combining_masks_of_different_ranks_names_both_shapes():
 
 
 @pytest.mark.parametrize(
-    "mask", [MASKED_LIKE_PYTORCH, np.ones((2, 2), "int32")], ids=["additive", "zeros and ones"]
+    "mask", [MASKED_LIKE_PYTORCH, np.ones((2, 2), "float16")], ids=["additive", "zeros and ones"]
 )
-def test_a_mask_that_is_not_boolean_is_refused_with_the_fix(mask):
+def test_a_mask_of_floats_is_refused_with_the_fix(mask):
     with pytest.raises(ValueError, match=f"mask == 0.*mask != 0.*Received: .*{mask.dtype}"):
         masking.combine_masks(mask)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_integers_count_as_booleans(dtype):
+    mask = np.array([[1, 0], [3, 1]], dtype)
+    combined = masking.combine_masks(mask, np.array([[True, True], [True, False]]))
+    assert masking.dtype_name(combined) == "bool"
+    assert array(combined).tolist() == [[True, False], [True, False]]
+    values = ops.convert_to_tensor(np.full((2, 2, 1), 5.0, "float32"))
+    zeroed = array(masking.zero_masked(values, ops.convert_to_tensor(mask)))
+    assert zeroed[:, :, 0].tolist() == [[5, 0], [5, 5]]
 
 
 def test_the_fix_in_the_message_gives_the_right_polarity():
@@ -129,8 +183,8 @@ def test_a_prefix_sees_itself_whole_and_what_follows_only_the_past():
     assert mask[0].tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     assert mask[1].tolist() == [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     assert mask[2].tolist() == [[1, 1, 1], [1, 1, 1], [1, 1, 1]]
-    with pytest.raises(ValueError, match="`prefix_lengths` must be integers"):
-        masking.prefix_mask(np.array([1.0]), 3)
+    with pytest.raises(ValueError, match="`prefix_lengths` must be integers.*with 1.5"):
+        masking.prefix_mask(np.array([1.5]), 3)
 
 
 @pytest.mark.parametrize(

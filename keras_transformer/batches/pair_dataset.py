@@ -41,7 +41,7 @@ class PairDataset(keras.utils.PyDataset):
 
     Args:
         source_ids: iterable of rows, each a list or array of the ids of one text, without special
-            ids.
+            ids. Floats that are whole numbers count as integers.
         target_ids: as many.
         pad_id, bos_id, eos_id: the special ids, as the model has them.
         tokens_per_batch: the largest rows * padded length of either side of a batch.
@@ -59,10 +59,10 @@ class PairDataset(keras.utils.PyDataset):
 
     Raises:
         TypeError: when the rows are not integers.
-        ValueError: when the numbers of rows differ, an id is negative or a special one, `pad_id`
-            is another special id too, no pair is left, `tokens_per_batch` is smaller than one row,
-            or an argument is bad; in `fit`, when there are several shapes on TensorFlow, or
-            several processes are to make the batches.
+        ValueError: when the numbers of rows differ, a float is no whole number, an id is negative
+            or a special one, `pad_id` is another special id too, no pair is left,
+            `tokens_per_batch` is smaller than one row, or an argument is bad; in `fit`, when there
+            are several shapes on TensorFlow, or several processes are to make the batches.
 
     Example:
 

@@ -5,6 +5,8 @@ import itertools
 
 import numpy as np
 
+from keras_transformer.masking import LARGEST_EXACT, refuse_inexact
+
 ROWS_PER_BLOCK = 65_536
 
 
@@ -83,11 +85,14 @@ class TokenStore:
 
 
 def _ids(name, number, row):
-    """A row as an array of integers."""
+    """A row as an array of integers, also from floats that are whole numbers."""
     try:
         ids = np.asarray(row)
     except ValueError:  # lists of several lengths
         ids = None
+    if ids is not None and ids.ndim == 1 and ids.dtype.name in LARGEST_EXACT:
+        refuse_inexact(f"{name}[{number}]", ids, ids.dtype.name)
+        ids = ids.astype("int64")
     if ids is None or ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise TypeError(
             f"`{name}` must be rows of integers. Received: {name}[{number}]={row!r:.100}"

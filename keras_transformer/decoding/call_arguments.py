@@ -83,7 +83,7 @@ def per_sentence(name, values, batch_size, dtype, least, most=math.inf):
 
 
 def source_mask_of(source_mask, batch_size):
-    """Returns the mask, or raises `ValueError` when it is not boolean or not (batch, source)."""
+    """Returns the mask, or raises `ValueError` for floats and when it is not (batch, source)."""
     mask = boolean_mask("source_mask", source_mask)
     return rows_of_sentences("source_mask", mask, "source", batch_size)
 
@@ -110,7 +110,7 @@ def prefix_of(prefix_ids, batch_size, pad_id):
             "`prefix_ids` must have padding at the end alone. "
             f"Received: prefix_ids={prefix_ids!r:.200}"
         )
-    return prefix, np.max(read, initial=-1)
+    return prefix, int(np.max(read, initial=-1))
 
 
 def rows_of_sentences(name, tensor, width, batch_size):

@@ -15,6 +15,7 @@ class AddedPosition(Composite):
 
     def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
+        self.autocast = False  # it would round positions that are floats
         if max_length is not None and arguments.positive_integer("max_length", max_length) < 2:
             # A single row would broadcast over an input of any length.
             raise ValueError(f"`max_length` must be at least 2. Received: max_length={max_length}")
@@ -37,6 +38,7 @@ class AddedPosition(Composite):
 
     def call(self, inputs, positions=None, training=None):
         """Returns `inputs` with positions; `positions` (batch, length) replace 0, 1, 2, ..."""
+        inputs = ops.cast(inputs, self.compute_dtype)
         if positions is None:
             length = inputs.shape[1]
             length = ops.shape(inputs)[1] if length is None else length

@@ -39,7 +39,7 @@ class Decoder(Block):
         input, with `return_hidden_states=True` the outputs before the final normalisation.
 
     Raises:
-        ValueError: for a bad argument or a mask that is not boolean.
+        ValueError: for a bad argument or a mask of floats.
 
     Masking: as `DecoderLayer`.
 

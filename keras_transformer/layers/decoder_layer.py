@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.block import Block, attention_weights_spec
-from keras_transformer.masking import combine_masks, zero_masked
+from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -42,8 +42,8 @@ class DecoderLayer(Block):
         `return_self_attention_scores=True` those over the input, (batch, heads, target, target).
 
     Raises:
-        ValueError: for a bad argument, a d_model that num_heads does not divide, a mask that is
-            not boolean, or a memory given in some calls only.
+        ValueError: for a bad argument, a d_model that num_heads does not divide, a mask of
+            floats, or a memory given in some calls only.
 
     Masking: always causal. Combines each mask given with Keras's implicit one of the same tensor
     (`mask`, `inputs_mask`, `memory_mask`, which Keras fills in), and sets the mask of its output.
@@ -226,7 +226,9 @@ class DecoderLayer(Block):
         sentences = ops.maximum(batch, 1) if keys.shape[0] is None else max(batch, 1)
         beams = ops.shape(hidden)[0] // sentences
         query = ops.reshape(query, (batch, beams, hidden.shape[-1]))
-        mask = ops.ones((1, 1), "bool") if memory_mask is None else memory_mask
+        mask = ops.ones((1, 1), "bool")
+        if memory_mask is not None:
+            mask = boolean_mask("memory_mask", memory_mask)
         attended, weights = self.cross_attention.attend_cached(
             query, keys, values, mask[:, None, None, :]
         )

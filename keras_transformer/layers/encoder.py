@@ -33,7 +33,7 @@ class Encoder(Block):
         of each layer's output before the final normalisation.
 
     Raises:
-        ValueError: for a bad argument or a mask that is not boolean.
+        ValueError: for a bad argument or a mask of floats.
 
     Masking: as `EncoderLayer`.
 

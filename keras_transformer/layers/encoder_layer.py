@@ -36,8 +36,8 @@ class EncoderLayer(Block):
         and the float32 attention weights (batch, heads, query, key).
 
     Raises:
-        ValueError: for a bad argument, a d_model that num_heads does not divide, or a mask that
-            is not boolean.
+        ValueError: for a bad argument, a d_model that num_heads does not divide, or a mask of
+            floats.
 
     Masking: combines `padding_mask` with Keras's implicit mask (`mask`, `inputs_mask`, which
     Keras fills in), and sets the result as the mask of its output.

@@ -73,7 +73,7 @@ class MultiHeadAttention(AttentionProjections):
         attention weights (batch, heads, query, key), before dropout.
 
     Raises:
-        ValueError: for a bad argument, a mask that is not boolean, or one of the wrong rank.
+        ValueError: for a bad argument, a mask of floats, or a mask of the wrong rank.
 
     Masking: all masks, Keras's implicit ones included, are combined; True may attend. A query
     with nothing to attend to, or masked itself, gives exactly 0. NaN or inf at a masked position

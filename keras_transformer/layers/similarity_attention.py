@@ -48,7 +48,7 @@ class SimilarityAttention(keras.layers.Layer):
         (batch, query, source), float32.
 
     Raises:
-        ValueError: for another name, unequal widths, or a mask that is not boolean.
+        ValueError: for another name, unequal widths, or a mask of floats.
 
     Masking: a masked position has the weight 0; without any other the context is 0.
 
@@ -94,7 +94,8 @@ class SimilarityAttention(keras.layers.Layer):
         """Returns the context and the weights."""
         mask = None
         if memory_mask is not None:
-            mask = ops.expand_dims(boolean_mask("memory_mask", memory_mask), 1)
+            memory_mask = boolean_mask("memory_mask", memory_mask)
+            mask = ops.expand_dims(memory_mask, 1)
             # Before the scores, so that no gradient meets what is masked either.
             memory = ops.where(ops.expand_dims(memory_mask, -1), memory, 0)
         scores = ops.cast(self._scores(query, memory), "float32")

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import dtype_name, integer_ids, padding_mask
 
@@ -64,13 +65,16 @@ class TokenEmbedding(Composite):
         pad_id: the id that the output's mask marks as padding.
 
     Shapes:
-        ids: (batch, length) integers. Output: (batch, length, d_model).
+        ids: (batch, length) integers, or floats that are whole numbers. Output:
+        (batch, length, d_model).
 
     Returns:
         A tensor of the layer's compute dtype.
 
     Raises:
-        ValueError: for a bad argument, or ids that are not integers.
+        ValueError: for a bad argument, or ids that are neither integers nor whole floats. Floats
+            are read where their values are known: outside of compiled functions, and on PyTorch
+            in main memory. Elsewhere the dtype must hold the whole vocabulary exactly.
 
     Masking: the output's mask is True at real tokens; logits carry none.
 
@@ -91,6 +95,8 @@ class TokenEmbedding(Composite):
         self.d_model = arguments.positive_integer("d_model", d_model)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.supports_masking = True
+        self.autocast = False  # it would round ids that are floats
+        self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
         self.embedding = Table(
             self.vocab_size,
             self.d_model,
@@ -110,31 +116,46 @@ class TokenEmbedding(Composite):
 
     def call(self, inputs, reverse=False):
         """Returns the scaled vectors of ids, or with `reverse` the logits of hidden vectors."""
-        if reverse and self.compute_dtype in HALF and not self.embedding.quantization_mode:
-            return float32_product(inputs, ops.cast(self.embedding.embeddings, self.compute_dtype))
         if reverse:
-            return self.embedding(inputs, reverse=True)
-        ids = integer_ids("ids", inputs)
+            return self._logits(ops.cast(inputs, self.compute_dtype))
+        ids = integer_ids("ids", inputs, self.vocab_size)
+        vectors = self._vectors(ids) * self.d_model**0.5
+        if "int" in dtype_name(inputs):
+            return vectors
+        # `compute_mask` cannot tell such ids from hidden vectors.
+        return self.attach_mask(vectors, mask=padding_mask(ids, self.pad_id))
+
+    def _vectors(self, ids):
         if dtype_name(ids) not in ("int32", "int64"):
             ids = ops.cast(ids, "int32")
         if self.embedding.quantization_mode:
-            return self.embedding(ids) * self.d_model**0.5
-        vectors = looked_up(self.embedding.embeddings, ids)
-        return ops.cast(vectors, self.compute_dtype) * self.d_model**0.5
+            return self.embedding(ids)
+        return ops.cast(looked_up(self.embedding.embeddings, ids), self.compute_dtype)
+
+    def _logits(self, hidden):
+        if self.compute_dtype in HALF and not self.embedding.quantization_mode:
+            return float32_product(hidden, ops.cast(self.embedding.embeddings, self.compute_dtype))
+        return self.embedding(hidden, reverse=True)
 
     def logits(self, hidden):
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
         return self(hidden, reverse=True)
 
     def compute_mask(self, inputs, previous_mask=None):
-        """Returns True at real tokens for ids, and None for hidden vectors."""
-        is_ids = "int" in dtype_name(inputs)
+        """Returns True at real tokens for ids, and None for hidden vectors.
+
+        Floats are ids when they are (batch, length) of another length than d_model.
+        """
+        is_ids = "int" in dtype_name(inputs) or (
+            len(inputs.shape) == 2 and inputs.shape[-1] != self.d_model
+        )
         return padding_mask(inputs, self.pad_id) if is_ids else None
 
     def compute_output_spec(self, inputs, reverse=False):
         """Returns the symbolic vectors of ids, or float32 logits."""
         if reverse:
             return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
+        integer_ids("ids", inputs, self.vocab_size)  # refuses a dtype before the model runs
         return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
 
     def compute_output_shape(self, input_shape):

@@ -16,6 +16,7 @@ from keras_transformer.models.scheduled_sampling import (
     share_config,
 )
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
+from keras_transformer.models.token_ids import pair_of_ids
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
     check_vocabularies,
@@ -66,14 +67,15 @@ class RecurrentSeq2Seq(SequenceToSequence):
         pad_id, bos_id, eos_id: the special ids of the tokenizers.
 
     Shapes:
-        inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
-        the target starts with `bos_id`. Output: logits (batch, target, vocab).
+        inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers or
+        whole floats; the target starts with `bos_id`. Output: logits (batch, target, vocab).
 
     Returns:
         float32 logits, whatever the dtype policy.
 
     Raises:
-        ValueError: for a bad argument or ids that are not integers.
+        ValueError: for a bad argument, inputs that are no pair, or ids that are neither integers
+            nor whole floats.
 
     Masking: padding is found from `pad_id` and never reaches a state; a position's logits depend
     on the real source tokens and on the target tokens up to it alone.
@@ -187,7 +189,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def call(self, inputs, training=None):
         """Returns logits for the pair (source_ids, target_ids)."""
-        source_ids, target_ids = inputs
+        source_ids, target_ids = pair_of_ids(self, inputs)
         memory = self.encode(source_ids, training=training)
         if training and self.scheduled_sampling:
             target_ids = sampled_ids(self, target_ids, memory, source_ids)
@@ -196,7 +198,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
     def encode(self, source_ids, training=None):
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
         self.build()
-        source_ids = integer_ids("source_ids", source_ids)
+        source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         hidden = self.source_embedding(source_ids)
         if 0 in source_ids.shape:  # a recurrent layer needs a step to take
@@ -221,7 +223,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def _run_decoder(self, target_ids, memory, source_ids, training):
         self.build()
-        target_ids = integer_ids("target_ids", target_ids)
+        target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         check_shapes(target_ids.shape, mask.shape, memory.shape)
         hidden = self.target_embedding(target_ids)

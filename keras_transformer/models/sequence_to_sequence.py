@@ -16,6 +16,15 @@ class SequenceToSequence(Composite, keras.Model):
 
     r_drop = 0.0
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.autocast = False  # it would round ids that are floats
+
+    @property
+    def input_dtype(self):
+        """The dtype of ids in what Keras exports; its own choice is the compute dtype."""
+        return "int32"
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the compiled loss, in training with R-drop where the model has it."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -90,7 +99,7 @@ class SequenceToSequence(Composite, keras.Model):
             A `ScoreResult`.
 
         Raises:
-            ValueError: for ids that are not integers, or in lists and NumPy arrays not of the
-                vocabulary, a mask that is not boolean, or shapes that do not go together.
+            ValueError: for ids that are neither integers nor whole floats, or in lists and NumPy
+                arrays not of the vocabulary, a mask of floats, or shapes that do not go together.
         """
         return score_targets(self, source_ids, target_ids, label_mask)

@@ -1,4 +1,4 @@
-"""Checks of the ids that a model is given outside of training."""
+"""Checks of the ids that a model is given."""
 
 from keras_transformer.decoding.call_arguments import refuse_ids_outside
 from keras_transformer.masking import integer_ids
@@ -24,3 +24,22 @@ def token_ids(name, ids, vocab_size):
         )
     refuse_ids_outside(name, ids, vocab_size)
     return tensor
+
+
+def pair_of_ids(model, inputs):
+    """Returns (source_ids, target_ids), or raises `ValueError` when `inputs` are no such pair."""
+    if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
+        raise ValueError(
+            "`inputs` must be the pair (source_ids, target_ids). "
+            f"Received: inputs={_described(inputs)}"
+        )
+    sides = zip(("source_ids", "target_ids"), inputs, vocabulary_sizes(model), strict=True)
+    return tuple(integer_ids(*side) for side in sides)
+
+
+def _described(inputs):
+    if isinstance(inputs, dict):
+        return f"a dict with the keys {list(inputs)}"
+    if isinstance(inputs, (list, tuple)):
+        return f"a {type(inputs).__name__} of {len(inputs)}"
+    return f"one {type(inputs).__name__} of shape {getattr(inputs, 'shape', None)}"

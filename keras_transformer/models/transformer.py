@@ -13,6 +13,7 @@ from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.decoding_step import DecodingStep
 from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
+from keras_transformer.models.token_ids import pair_of_ids
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
     check_vocabularies,
@@ -53,14 +54,15 @@ class Transformer(SequenceToSequence):
             real tokens. It needs `MaskedCrossentropy`; metrics see the first draw.
 
     Shapes:
-        inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers;
-        the target starts with `bos_id`. Output: logits (batch, target, vocab).
+        inputs: the pair of source_ids (batch, source) and target_ids (batch, target), integers or
+        whole floats; the target starts with `bos_id`. Output: logits (batch, target, vocab).
 
     Returns:
         float32 logits, whatever the dtype policy.
 
     Raises:
-        ValueError: for a bad argument or ids that are not integers.
+        ValueError: for a bad argument, inputs that are no pair, or ids that are neither integers
+            nor whole floats.
 
     Masking: padding is found from `pad_id`; a position's logits depend on the real source
     tokens and on the target tokens up to it alone.
@@ -194,14 +196,14 @@ class Transformer(SequenceToSequence):
 
     def call(self, inputs, training=None):
         """Returns logits for the pair (source_ids, target_ids)."""
-        source_ids, target_ids = inputs
+        source_ids, target_ids = pair_of_ids(self, inputs)
         memory = self.encode(source_ids, training=training)
         return self.decode(target_ids, memory, source_ids, training=training)
 
     def encode(self, source_ids, training=None, **options):
         """Returns the memory (batch, source, d_model) of `source_ids`; options are `Encoder`'s."""
         self._build_once()
-        source_ids = integer_ids("source_ids", source_ids)
+        source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
         embedded = self.source_embedding(source_ids)
         if self.source_positions is not None:
             embedded = self.source_positions(embedded)
@@ -230,7 +232,7 @@ class Transformer(SequenceToSequence):
 
     def _run_decoder(self, target_ids, memory, source_ids, **options):
         self._build_once()
-        target_ids = integer_ids("target_ids", target_ids)
+        target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         embedded = self.target_embedding(target_ids)
         if self.target_positions is not None:
             embedded = self.target_positions(embedded)

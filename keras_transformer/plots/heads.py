@@ -46,7 +46,7 @@ def head_statistics(weights, query_mask=None):
 
     Args:
         weights: array of attention weights after the softmax, of one sentence or of a batch.
-        query_mask: boolean array, True at queries that count; by default all do.
+        query_mask: boolean or integer array, True at queries that count; by default all do.
 
     Shapes: `weights` is (heads, query, key) or (batch, heads, query, key), `query_mask` is (query)
     or (batch, query); each field of the result is (heads,).
@@ -54,7 +54,7 @@ def head_statistics(weights, query_mask=None):
     Returns: a `HeadStatistics`.
 
     Raises:
-        ValueError: when a shape is another one, the mask is not boolean, a row of weights neither
+        ValueError: when a shape is another one, the mask holds floats, a row of weights neither
             sums to 1 nor is 0, or a head has no query that counts.
 
     Example:
@@ -155,12 +155,12 @@ def _query_mask(query_mask, shape):
     if query_mask is None:
         return np.ones((batch, num_queries), dtype="bool")
     mask = np.asarray(ops.convert_to_numpy(query_mask))
-    if mask.dtype != bool or mask.shape not in {(batch, num_queries), (num_queries,)}:
+    if mask.dtype.kind not in "biu" or mask.shape not in {(batch, num_queries), (num_queries,)}:
         raise ValueError(
-            f"`query_mask` must be boolean, (batch, query) or (query). Received: {mask.dtype} of "
-            f"shape {mask.shape}, with weights of shape {shape}"
+            f"`query_mask` must be boolean or integers, (batch, query) or (query). Received: "
+            f"{mask.dtype} of shape {mask.shape}, with weights of shape {shape}"
         )
-    return np.broadcast_to(mask, (batch, num_queries))
+    return np.broadcast_to(mask != 0, (batch, num_queries))
 
 
 def _draw_table(panel, values, text, low, high):

@@ -5,6 +5,7 @@ import abc
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.masking import integer_ids
 from keras_transformer.text import storage
 from keras_transformer.text.strings import string_tensor, valid_utf8
 
@@ -65,13 +66,13 @@ class Tokenizer(abc.ABC):
         """Returns the string of each row of `ids` (batch, length), ragged or dense.
 
         A row ends at its first `eos_id`; `pad_id` and `bos_id` are skipped, and an id outside
-        [0, vocab_size) reads as `unk_id`.
+        [0, vocab_size) reads as `unk_id`. Floats that are whole numbers count as integers.
         """
         return self._detokenize(ragged_ids(ids, self.vocab_size))
 
     def pieces(self, ids):
         """Returns the printable piece of each id of one sequence, a list of str."""
-        ids = np.asarray(ids, dtype="int64")
+        ids = np.asarray(integer_ids("ids", ids), dtype="int64")
         if ids.ndim != 1:
             raise ValueError(
                 f"`ids` must have the shape (length,). Received: ids with shape={ids.shape}"
@@ -155,10 +156,10 @@ class Tokenizer(abc.ABC):
 def ragged_ids(ids, vocab_size):
     """Returns `ids` as a ragged int32 tensor (batch, length), out-of-range ids made `unk_id`."""
     if not tf.is_tensor(ids) and not isinstance(ids, np.ndarray):
-        ids = tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)
+        ids = tf.ragged.constant(ids, ragged_rank=1)
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    if not ids.dtype.is_integer:
+    if not ids.dtype.is_integer and not ids.dtype.is_floating:
         raise TypeError(f"`ids` must be integers. Received: ids with dtype={ids.dtype.name}")
     if ids.shape.rank != 2:
         raise ValueError(
@@ -167,7 +168,7 @@ def ragged_ids(ids, vocab_size):
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.RaggedTensor.from_tensor(ids)
     ids = ids.with_row_splits_dtype(tf.int64)
-    values = tf.cast(ids.flat_values, tf.int64)
+    values = tf.cast(integer_ids("ids", ids.flat_values, vocab_size), tf.int64)
     known = (values >= 0) & (values < vocab_size)
     values = tf.where(known, values, tf.constant(Tokenizer.unk_id, tf.int64))
     return ids.with_flat_values(tf.cast(values, tf.int32))
