@@ -339,3 +339,24 @@ def test_bad_inputs_are_refused():
 
 def test_the_checks_are_all_public():
     assert checks.__all__ == ["check_causality", "check_padding_invariance"]
+
+
+def test_whole_floats_are_ids_where_nothing_else_tells_padding():
+    model = Transformer(11, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    floats = IDS.astype("float32"), TARGETS.astype("float32")
+    assert check_padding_invariance(model, floats) < 1e-5
+    assert check_causality(model, floats) < 1e-5
+    with pytest.raises(ValueError, match="`inputs` must hold integer ids.*Received: float32"):
+        check_padding_invariance(model.encode, floats[0] + 0.5)
+
+
+def test_whole_numbers_beside_a_mask_are_numbers():
+    seen = []
+
+    def model(inputs):
+        mask, numbers = inputs
+        seen.append(numbers)
+        return keras.ops.where(mask, numbers, 0.0)
+
+    check_padding_invariance(model, (IDS != 0, IDS.astype("float32")))
+    assert any((numbers != np.floor(numbers)).any() for numbers in seen)

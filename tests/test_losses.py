@@ -235,3 +235,10 @@ def test_a_label_outside_the_vocabulary_is_never_taken_for_another(label):
     except (IndexError, RuntimeError):  # PyTorch's own
         return
     assert math.isnan(value)
+
+
+def test_labels_may_be_whole_floats_and_fractions_are_refused():
+    floats = LABELS.astype("float32")
+    assert loss_of(floats, LOGITS) == loss_of(LABELS, LOGITS)
+    with pytest.raises(ValueError, match="`y_true` must be integers, or whole.* with 3.5"):
+        loss_of(floats + np.float32(0.5), LOGITS)

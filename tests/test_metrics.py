@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import MaskedAccuracy, MaskedCrossentropy, Perplexity, TokenCount
+from keras_transformer.metrics import PaddingRatio
 from tests.backends import array, normal
 from tests.numpy_reference import log_softmax
 
@@ -129,3 +130,13 @@ def test_labels_of_a_large_vocabulary_are_read_exactly_in_half_precision(metric)
 def test_shapes_that_do_not_fit_are_refused(metric):
     with pytest.raises(ValueError, match=r"`y_true` must have shape .*\(2,\)"):
         metric().update_state(np.ones(2, "int32"), np.ones((2, 3, VOCAB), "float32"))
+
+
+@pytest.mark.parametrize("metric_class", [*METRICS, TokenCount, PaddingRatio])
+def test_labels_may_be_whole_floats_and_fractions_are_refused(metric_class):
+    labels, logits = np.array([[3, 1, 0], [2, 0, 0]]), normal(1, 2, 3, VOCAB)
+    floats = labels.astype("float32")
+    wanted = measured(metric_class(), (labels, logits))
+    assert measured(metric_class(), (floats, logits)) == wanted
+    with pytest.raises(ValueError, match="`y_true` must be integers, or whole.* with 3.5"):
+        metric_class().update_state(floats + np.float32(0.5), logits)

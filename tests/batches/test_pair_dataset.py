@@ -174,7 +174,8 @@ def test_what_is_left_out_is_told(capfd):
     ("sources", "targets", "options", "error", "message"),
     [
         ([[4]], [[5], [5]], {}, ValueError, "equally many. Received: 1 rows of sources and 2"),
-        ([[4.0]], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
+        ([[4.5]], [[5]], {}, ValueError, r"`source_ids\[0\]` must be integers, .* with 4.5"),
+        ([[True]], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
         ([4], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
         (["ab"], [[5]], {}, TypeError, r"rows of integers. Received: source_ids\[0\]"),
         ([[4]], [[0]], {}, ValueError, r"none of the special ids \(0, 2, 3\).* Received: 0"),
@@ -195,3 +196,11 @@ def test_what_is_left_out_is_told(capfd):
 def test_bad_input_is_refused(sources, targets, options, error, message):
     with pytest.raises(error, match=message):
         dataset(sources, targets, **options)
+
+
+def test_whole_floats_are_ids():
+    floats = [np.array(row, "float32") for row in SOURCES], [[*map(float, row)] for row in TARGETS]
+    for batch, of_floats in zip(batches(dataset()), batches(dataset(*floats)), strict=True):
+        for ids, other in zip(*map(keras.tree.flatten, (batch, of_floats)), strict=True):
+            np.testing.assert_array_equal(ids, other)
+            assert other.dtype == "int32"

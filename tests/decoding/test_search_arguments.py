@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling
-from tests.backends import arrays
+from tests.backends import array, arrays
 from tests.decoding.problems import random_problem, run
 
 # No argument has its default value.
@@ -158,8 +158,15 @@ def test_ratios_without_source_lengths_are_refused(search_class, name):
 
 def test_a_prefix_that_is_not_of_integers_is_refused():
     problem = random_problem(0)
-    with pytest.raises(ValueError, match="`prefix_ids` must be integers. Received: .*float32"):
-        run(GreedySearch(), problem._replace(prefix_ids=problem.prefix_ids.astype("float32")))
+    with pytest.raises(ValueError, match=r"`prefix_ids` must be integers.* with \d+.5"):
+        run(GreedySearch(), problem._replace(prefix_ids=problem.prefix_ids + 0.5))
+
+
+def test_a_prefix_of_whole_floats_is_one_of_ids():
+    problem = random_problem(0)
+    floats = problem._replace(prefix_ids=problem.prefix_ids.astype("float32"))
+    ids, of_floats = (array(run(GreedySearch(), given).ids) for given in (problem, floats))
+    assert (ids == of_floats).all()
 
 
 @pytest.mark.parametrize(

@@ -402,3 +402,23 @@ def test_heads_of_width_1_add_their_bias_to_the_heads(use_gate):
     whole = array(layer(hidden, hidden, value_mask=np.array([[True, False]])))
     alone = array(layer(hidden[:, :1], hidden[:, :1]))
     np.testing.assert_allclose(whole[:, :1], alone, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"return_attention_scores": True}, {"use_causal_mask": True}]
+)
+@pytest.mark.parametrize("attention_axes", [None, (1,)])
+def test_integer_masks_count_as_boolean_ones(option, attention_axes):
+    layer = MultiHeadAttention(2, 4, attention_axes=attention_axes)
+    options = {} if option is None else {option: True}
+    masks = {
+        "query_mask": np.arange(5) < [[5], [3]],
+        "value_mask": np.arange(7) < [[7], [2]],
+        "key_mask": np.arange(7) > [[0], [-1]],
+        "attention_mask": normal(3, 2, 5, 7) > 0,
+    }
+    integers = {name: mask.astype("int32") for name, mask in masks.items()}
+    wanted = arrays(layer(QUERY, MEMORY, **masks, **options))
+    found = arrays(layer(QUERY, MEMORY, **integers, **options))
+    for one, other in zip(keras.tree.flatten(found), keras.tree.flatten(wanted), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -203,3 +203,25 @@ def test_a_memory_of_another_width_is_read():
     layer = DecoderLayer(HEADS, D_FF)
     output = layer(hidden, memory, padding_mask=mask, memory_padding_mask=memory_mask)
     assert output.shape == hidden.shape
+
+
+def test_integer_masks_count_as_boolean_ones_whole_and_by_step():
+    layer = stack_of_2()
+    masks = {
+        "padding_mask": np.arange(TARGET) < [[TARGET], [4]],
+        "memory_padding_mask": MEMORY_MASK,
+        "attention_mask": normal(5, BATCH, TARGET, TARGET) > -1,
+    }
+    integers = {name: ops.convert_to_tensor(mask.astype("int32")) for name, mask in masks.items()}
+    masks = {name: ops.convert_to_tensor(mask) for name, mask in masks.items()}
+    inputs, memory = ops.convert_to_tensor(INPUTS), ops.convert_to_tensor(MEMORY)
+    whole = [array(layer(inputs, memory=memory, **given)) for given in (masks, integers)]
+    np.testing.assert_array_equal(*whole)
+    steps = []
+    for given in (masks, integers):
+        mask = given["memory_padding_mask"]
+        projected = layer.project_memory(memory, mask)
+        caches = layer.start_cache(BATCH, TARGET)
+        output, _, _ = layer.step(inputs[:, :1], ops.convert_to_tensor(0), caches, projected, mask)
+        steps.append(array(output))
+    np.testing.assert_array_equal(*steps)

@@ -126,3 +126,19 @@ def test_a_position_that_there_is_not_gives_nan_and_no_other_row():
         assert np.isnan(found).any(axis=-1).tolist() == [[False, True, True]]
     found = array(PositionalEncoding()(inputs, positions=np.array([[9000, -1, 128**3]])))
     assert np.isnan(found).any(axis=-1).tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "make", [PositionalEncoding, lambda **o: LearnedPositionalEncoding(4099, **o)]
+)
+def test_positions_may_be_whole_floats_which_mixed_precision_does_not_round(make, policy):
+    layer, inputs = make(dtype=policy), normal(1, 1, 3, 6)
+    positions = np.array([[257, 2049, 4097]])
+    wanted = layer(inputs, positions=positions)
+    found = layer(inputs, positions=positions.astype("float32"))
+    assert (array(found) == array(wanted)).all()
+    assert found.dtype == layer(inputs).dtype == wanted.dtype
+    assert layer.compute_dtype in str(found.dtype)
+    with pytest.raises(ValueError, match=r"`positions` must be integers(.|\n)*with 0.5"):
+        layer(inputs, positions=np.array([[0.5, 1.0, 2.0]]))

@@ -107,3 +107,12 @@ def test_a_float_mask_and_an_unknown_name_are_refused():
         made("dot")(QUERY, MEMORY, memory_mask=MASK.astype("float32"))
     with pytest.raises(ValueError, match="`similarity` must be one of"):
         SimilarityAttention("euclid")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_an_integer_mask_counts_as_a_boolean_one(dtype):
+    layer = made("additive")
+    wanted = layer(QUERY, MEMORY, memory_mask=MASK)
+    found = layer(QUERY, MEMORY, memory_mask=MASK.astype(dtype))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(array(one), array(other))

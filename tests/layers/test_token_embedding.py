@@ -6,7 +6,17 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import TokenEmbedding
-from tests.backends import POLICIES, WAYS, array, gradients, mask_of, normal, prepared, randomise
+from tests.backends import (
+    POLICIES,
+    WAYS,
+    array,
+    gradients,
+    has_mask,
+    mask_of,
+    normal,
+    prepared,
+    randomise,
+)
 
 VOCAB, D_MODEL = 17, 5
 IDS = np.array([[3, 16, 0, 0, 0, 0, 0], [1, 2, 0, 7, 0, 0, 0]], "int32")
@@ -79,10 +89,130 @@ def test_vectors_start_with_unit_variance():
     assert np.std(vectors) == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bool"])
-def test_ids_that_are_not_integers_are_refused(dtype):
-    with pytest.raises(ValueError, match=f"`ids` must be integers(.|\n)*dtype {dtype}"):
-        built()(ops.convert_to_tensor(IDS.astype(dtype)))
+def test_booleans_are_no_ids():
+    with pytest.raises(ValueError, match=r"`ids` must be integers(.|\n)*dtype bool"):
+        built()(ops.convert_to_tensor(IDS.astype("bool")))
+
+
+# --- Ids that are floats, as Keras's Embedding takes them.
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("length", [7, D_MODEL])
+def test_whole_floats_are_ids_with_the_same_vectors_and_mask(way, length, tmp_path):
+    layer, ids = built(pad_id=7), IDS[:, :length]
+    floats = ids.astype("float32")
+    run = prepared(way, lambda ids: (layer(ids), mask_of(layer(ids))), [floats], tmp_path)
+    vectors, mask = run(floats)
+    np.testing.assert_array_equal(vectors, array(layer(ids)))
+    np.testing.assert_array_equal(mask, np.not_equal(ids, 7))
+
+
+def test_the_mask_of_ids_is_computed_for_floats_and_integers():
+    layer = built()
+    for ids in (IDS, IDS.astype("float32"), IDS.astype("uint8")):
+        mask = layer.compute_mask(ops.convert_to_tensor(ids))
+        np.testing.assert_array_equal(array(mask), np.not_equal(IDS, 0))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("shape", [(2, 7, D_MODEL), (2, D_MODEL), (D_MODEL, D_MODEL)])
+def test_logits_of_hidden_vectors_carry_no_mask(policy, shape):
+    layer = built(dtype=policy)
+    assert not has_mask(layer(ops.convert_to_tensor(normal(2, *shape)), reverse=True))
+    hidden = keras.Input(shape[1:])
+    model = keras.Model(hidden, layer(hidden, reverse=True))
+    assert not has_mask(model(normal(2, *shape)))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_logits_are_of_hidden_vectors_in_the_compute_dtype(policy):
+    layer = built(dtype=policy)
+    hidden = ops.convert_to_tensor(normal(2, 2, 7, D_MODEL))
+    rounded = ops.cast(hidden, layer.compute_dtype)
+    np.testing.assert_array_equal(array(layer.logits(hidden)), array(layer.logits(rounded)))
+
+
+@pytest.mark.parametrize(
+    ("ids", "dtype", "message"),
+    [
+        ([[1.5, 2.0]], "float32", "whole numbers up to 16777216,(.|\n)*with 1.5"),
+        ([[np.nan, 2.0]], "float32", "whole numbers(.|\n)*with nan"),
+        ([[1.0, 258.0]], "bfloat16", "whole numbers up to 256,(.|\n)*with 258.0"),
+        ([[1.0, 2050.0]], "float16", "whole numbers up to 2048,(.|\n)*with 2050.0"),
+    ],
+)
+def test_floats_that_are_no_ids_are_refused(ids, dtype, message):
+    layer = TokenEmbedding(4099, 2)
+    assert layer(ops.cast(np.array([[1.0, 256.0]], "float32"), dtype)).shape == (1, 2, 2)
+    with pytest.raises(ValueError, match="`ids` must be integers, or " + message):
+        layer(ops.cast(np.array(ids, "float32"), dtype))
+
+
+@pytest.mark.parametrize(("dtype", "vocab_size"), [("bfloat16", 257), ("float16", 2049)])
+def test_an_input_must_hold_the_whole_vocabulary_exactly(dtype, vocab_size):
+    ids = keras.Input((None,), dtype=dtype)
+    assert TokenEmbedding(vocab_size, 2)(ids).shape == (None, None, 2)
+    message = f"`ids` must be of a dtype that(.|\n)*{dtype} for a vocabulary of {vocab_size + 1}"
+    with pytest.raises(ValueError, match=message):
+        TokenEmbedding(vocab_size + 1, 2)(ids)
+
+
+def test_a_sequential_model_without_an_input_does_not_round_ids_unseen():
+    # Keras gives its input the compute dtype of the first layer.
+    model = keras.Sequential([TokenEmbedding(258, 2, dtype="mixed_bfloat16")])
+    with pytest.raises(ValueError, match="`ids` must be of a dtype that(.|\n)*bfloat16"):
+        model(np.array([[257]]))
+    model = keras.Sequential([TokenEmbedding(257, 2, dtype="mixed_bfloat16")])
+    assert model(np.array([[256]])).shape == (1, 1, 2)
+
+
+def classifier(layers, vocab_size=20):
+    """A model that nobody told the dtype of its ids."""
+    layers = [*layers, TokenEmbedding(vocab_size, 8), keras.layers.GlobalAveragePooling1D()]
+    return keras.Sequential([*layers, keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize("layers", [[], [keras.Input((None,))]], ids=["no Input", "no dtype"])
+def test_a_sequential_model_takes_ids_without_a_dtype(layers, tmp_path):
+    ids = np.array([[3, 16, 0], [1, 2, 19]])
+    model = classifier(layers)
+    model.compile("sgd", "mean_squared_error")
+    model.fit(ids, np.ones((2, 1)), verbose=0)
+    called = array(model(ids))
+    np.testing.assert_allclose(model.predict(ids, verbose=0), called, rtol=1e-5)
+    # Padding is left out of the mean.
+    np.testing.assert_allclose(array(model(ids[:1, :2])), called[:1], rtol=1e-5)
+    nested = keras.Sequential([model, keras.layers.Dense(1)])
+    assert nested(ids).shape == (2, 1)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(array(loaded(ids)), called)
+
+
+def test_a_sequential_model_is_built_without_an_input():
+    ids = np.array([[3, 16, 0]])
+    model = classifier([])
+    model.build((None, None))
+    assert model(ids).shape == (1, 1)
+    model = keras.Sequential()
+    model.add(TokenEmbedding(20, 8))
+    model.add(keras.layers.GlobalAveragePooling1D())
+    assert model(ids).shape == (1, 8)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("way", ["eager", "compiled", "functional"])
+def test_mixed_precision_does_not_round_ids_that_are_floats(policy, way, tmp_path):
+    layer = TokenEmbedding(vocab_size=4099, d_model=2, dtype=policy)
+    layer.build((None, None))
+    matrix = np.zeros((4099, 2), "float32")
+    matrix[[257, 2049, 4097], 0] = 1.0
+    layer.set_weights([matrix])
+    ids = np.array([[256, 257, 258, 2048, 2049, 4097, 4098]], "float32")
+    vectors = prepared(way, layer, [ids], tmp_path)(ids)
+    found = vectors[0, :, 0] / np.sqrt(2)
+    np.testing.assert_allclose(found, [0, 1, 0, 0, 1, 1, 0], rtol=0.01)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -79,6 +79,12 @@ def test_mask_of_another_shape_or_type_raises(mask):
         plots.head_statistics(weights_of(2, 3, 5, 7), mask)
 
 
+def test_an_integer_mask_counts_as_a_boolean_one():
+    weights, mask = weights_of(2, 3, 5, 7), np.arange(5) < [[5], [2]]
+    found, wanted = (plots.head_statistics(weights, m) for m in (mask.astype("int32"), mask))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_head_without_a_query_raises():
     with pytest.raises(ValueError, match=r"a query that attends.*by head \[5, 0\]"):
         plots.head_statistics(np.stack([weights_of(5, 7), np.zeros((5, 7))]))

@@ -210,9 +210,23 @@ def test_bad_strings_raise_with_what_was_received(tokenizer):
         tokenizer.tokenize(tf.constant([["a", "b"]]))
 
 
+def test_whole_floats_are_ids(tokenizer, sentences):
+    ids = tokenizer.tokenize(sentences[:2])
+    wanted = tokenizer.detokenize(ids).numpy().tolist()
+    rows = [[float(token) for token in row] for row in ids.to_list()]
+    for floats in (tf.cast(ids, tf.float32), tf.cast(ids, tf.float64).to_tensor(), rows):
+        assert tokenizer.detokenize(floats).numpy().tolist() == wanted
+    assert tokenizer.pieces(rows[0]) == tokenizer.pieces(ids[0].numpy())
+
+
 def test_bad_ids_raise_with_what_was_received(tokenizer):
-    with pytest.raises(TypeError, match="Received: ids with dtype=float32"):
-        tokenizer.detokenize(np.zeros((1, 2), "float32"))
+    with pytest.raises(TypeError, match="Received: ids with dtype=bool"):
+        tokenizer.detokenize(np.zeros((1, 2), "bool"))
+    for ids in (np.full((1, 2), 4.5, "float32"), [[4.5], []]):
+        with pytest.raises(ValueError, match="`ids` must be integers, or whole.* with 4.5"):
+            tokenizer.detokenize(ids)
+    with pytest.raises(ValueError, match="`ids` must be integers, or whole.* with 4.5"):
+        tokenizer.pieces([4.5])
     with pytest.raises(ValueError, match=r"Received: ids with shape=\(3,\)"):
         tokenizer.detokenize(np.zeros(3, "int32"))
     with pytest.raises(ValueError, match=r"Received: ids with shape=\(1, 2\)"):

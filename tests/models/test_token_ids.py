@@ -1,0 +1,191 @@
+"""What both models take for ids: a pair, integers or whole floats, in every way to run."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import GreedySearch, MaskedCrossentropy, RecurrentSeq2Seq, Transformer
+from tests.backends import BACKEND, POLICIES, array, on_tensorflow, randomise
+
+SOURCE_IDS = np.array([[5, 6, 9, 3], [7, 3, 0, 0]], "int32")
+TARGET_IDS = np.array([[2, 5, 6], [2, 7, 0]], "int32")
+FLOATS = SOURCE_IDS.astype("float32"), TARGET_IDS.astype("float32")
+
+MODELS = {
+    "transformer": lambda size=20, **options: Transformer(
+        size, num_layers=1, d_model=8, num_heads=2, d_ff=8, **options
+    ),
+    "recurrent": lambda size=20, **options: RecurrentSeq2Seq(size, d_model=8, **options),
+}
+both_models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def built(make, *arguments, **options):
+    model = make(*arguments, **options)
+    model.build()
+    return randomise(model)
+
+
+@both_models
+def test_whole_floats_are_ids_in_every_method(make):
+    model = built(make)
+    methods = {
+        "call": lambda source, target: model((source, target)),
+        "encode": lambda source, target: model.encode(source),
+        "decode": lambda source, target: model.decode(target, model.encode(source), source),
+        "weights": lambda source, target: model.attention_weights(source, target)[0],
+        "generate": lambda source, target: (
+            model.generate(source, GreedySearch(), max_length=4, prefix_ids=target[:, 1:2]).ids
+        ),
+        "score": lambda source, target: model.score(source, target[:, 1:]).token_log_probs,
+    }
+    for name, method in methods.items():
+        wanted = array(method(SOURCE_IDS, TARGET_IDS))
+        np.testing.assert_array_equal(array(method(*FLOATS)), wanted, err_msg=name)
+
+
+@both_models
+def test_a_model_of_inputs_without_a_dtype_predicts(make):
+    model = built(make)
+    inputs = keras.Input((None,)), keras.Input((None,))
+    functional = keras.Model(inputs, model(inputs))
+    wanted = array(model((SOURCE_IDS, TARGET_IDS)))
+    predicted = functional.predict((SOURCE_IDS, TARGET_IDS), verbose=0)
+    np.testing.assert_allclose(predicted, wanted, atol=1e-5)
+
+
+@both_models
+def test_fit_takes_floats(make):
+    model = make()
+    model.compile("sgd", MaskedCrossentropy())
+    found = model.fit(FLOATS, FLOATS[1], verbose=0).history["loss"]
+    assert np.isfinite(found).all()
+
+
+@both_models
+@pytest.mark.parametrize("policy", POLICIES)
+def test_mixed_precision_does_not_round_ids_that_are_floats(make, policy):
+    model = built(make, 4099, dtype=policy)
+    source_ids, target_ids = np.array([[257, 2049, 4097, 3]]), np.array([[2, 259, 2051, 4095]])
+    wanted = array(model((source_ids, target_ids)))
+    floats = source_ids.astype("float32"), target_ids.astype("float32")
+    np.testing.assert_array_equal(array(model(floats)), wanted)
+    inputs = keras.Input((None,)), keras.Input((None,))
+    functional = keras.Model(inputs, model(inputs))
+    np.testing.assert_array_equal(array(functional(floats)), wanted)
+
+
+@both_models
+@pytest.mark.parametrize("number", [2.5, np.nan])
+def test_floats_that_are_no_ids_are_refused(make, number):
+    model, bad = built(make), TARGET_IDS + np.float32(number)
+    for call in (model, lambda pair: model.score(*pair)):
+        with pytest.raises(ValueError, match=r"`target_ids` must be integers(.|\n)*with (4.5|nan)"):
+            call((SOURCE_IDS, bad))
+
+
+@both_models
+def test_a_dtype_that_does_not_hold_the_vocabulary_is_refused(make):
+    model = built(make, 300)
+    inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="bfloat16")
+    with pytest.raises(ValueError, match=r"`target_ids` must be of a dtype that(.|\n)*bfloat16"):
+        model(inputs)
+
+
+@both_models
+@pytest.mark.parametrize(
+    ("inputs", "received"),
+    [
+        ({"source": SOURCE_IDS, "target": TARGET_IDS}, r"a dict with the keys \['source', 'tar"),
+        ((SOURCE_IDS, TARGET_IDS, TARGET_IDS), "a tuple of 3"),
+        (SOURCE_IDS, r"one .* of shape \(2, 4\)"),
+    ],
+    ids=["dict", "three", "one"],
+)
+def test_inputs_that_are_no_pair_are_refused(make, inputs, received):
+    message = r"`inputs` must be the pair \(source_ids, target_ids\). Received: inputs=" + received
+    with pytest.raises(ValueError, match=message):
+        make()(inputs)
+
+
+@on_tensorflow
+@both_models
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, tmp_path):
+    import tensorflow as tf
+
+    model = make(300, dtype=policy)
+    source_ids, target_ids = SOURCE_IDS + 257, TARGET_IDS + 257
+    model((source_ids, target_ids))  # Keras exports what it has seen called
+    randomise(model)
+    wanted = array(model((source_ids, target_ids)))
+    inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    functional = keras.Model(inputs, model(inputs))
+    model.export(tmp_path / "model", verbose=False)
+    functional.export(tmp_path / "functional", verbose=False)
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    for name in ("model", "functional"):
+        loaded = tf.saved_model.load(str(tmp_path / name))
+        pair = tf.constant(source_ids), tf.constant(target_ids)
+        found = loaded.serve(pair if name == "model" else list(pair))
+        np.testing.assert_allclose(array(found), wanted, atol=0.05 if policy != "float32" else 1e-5)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    signature = loaded.signatures["serving_default"].structured_input_signature[1]
+    assert {spec.dtype for spec in signature.values()} == {tf.int32}
+
+
+@on_tensorflow
+def test_a_functional_model_of_inputs_without_a_dtype_is_exported(tmp_path):
+    import tensorflow as tf
+
+    model = built(MODELS["transformer"])
+    inputs = keras.Input((None,)), keras.Input((None,))
+    keras.Model(inputs, model(inputs)).export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    found = loaded.serve([tf.constant(ids) for ids in FLOATS])
+    np.testing.assert_allclose(array(found), array(model((SOURCE_IDS, TARGET_IDS))), atol=1e-5)
+
+
+MIRRORED = """
+import keras, numpy as np, tensorflow as tf
+from keras_transformer import MaskedAccuracy, MaskedCrossentropy, RecurrentSeq2Seq, Transformer
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+ids = np.arange(4, 20).reshape(4, 4)
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    models = [
+        Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=8),
+        RecurrentSeq2Seq(20, d_model=8),
+    ]
+    for model in models:
+        model.compile("sgd", MaskedCrossentropy(), metrics=[MaskedAccuracy()], jit_compile=False)
+for model in models:
+    history = model.fit((ids, ids), ids, batch_size=4, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+print("trained")
+"""
+
+
+@on_tensorflow
+def test_two_replicas_train_though_keras_averages_their_ids():
+    done = subprocess.run(
+        [sys.executable, "-c", MIRRORED],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.strip().endswith("trained"), done.stderr
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="tests above are of its exports")
+def test_ids_as_tensors_of_floats_are_read():
+    model = built(MODELS["transformer"])
+    with pytest.raises(ValueError, match="`source_ids` must be integers.*with 5.5"):
+        model.encode(ops.convert_to_tensor(FLOATS[0] + np.float32(0.5)))
