@@ -76,6 +76,8 @@ def test_transformers_pass_both(norm_first):
     model.build()
     randomise(model)
     assert check_padding_invariance(model, (IDS, TARGETS)) < 1e-5
+    left = IDS[:, ::-1], np.array([[2, 5, 6], [0, 2, 7]], "int32")
+    assert check_padding_invariance(model, left, side="left") < 1e-5
     assert check_causality(model, (IDS, TARGETS)) < 1e-5
     with pytest.raises(AssertionError, match="the future leaks"):
         check_causality(lambda inputs: model(inputs[::-1]), (IDS[::-1], IDS))

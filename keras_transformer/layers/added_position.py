@@ -6,8 +6,10 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.lookup import looked_up
+from keras_transformer.layers.sequences import length_of, positions_in
 from keras_transformer.layers.waves import LARGEST_POSITION, position_range
-from keras_transformer.masking import integer_ids
+from keras_transformer.masking import boolean_mask, integer_ids
 
 
 class AddedPosition(Composite):
@@ -36,15 +38,18 @@ class AddedPosition(Composite):
         """Returns float32 rows (..., d_model) of integer `positions` (...), NumPy or tensor."""
         raise NotImplementedError
 
-    def call(self, inputs, positions=None, training=None):
-        """Returns `inputs` with positions; `positions` (batch, length) replace 0, 1, 2, ..."""
+    def call(self, inputs, positions=None, training=None, mask=None):
+        """Returns `inputs` with the rows of their positions.
+
+        `mask` (batch, length) says where each row begins, `positions` (batch, length) replace
+        what is counted.
+        """
         inputs = ops.cast(inputs, self.compute_dtype)
-        if positions is None:
-            length = inputs.shape[1]
-            length = ops.shape(inputs)[1] if length is None else length
-            encoding = ops.expand_dims(self.encoding(length), 0)
-        else:
+        if positions is not None:
             encoding = self._rows_of(ops.cast(integer_ids("positions", positions), "int32"))
+        else:
+            encoding = self.encoding(length_of(inputs))
+            encoding = encoding[None] if mask is None else counted_rows(encoding, mask)
         return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
 
     def _rows_of(self, positions):
@@ -83,3 +88,16 @@ class AddedPosition(Composite):
         """Returns the constructor's arguments."""
         own = {"max_length": self.max_length, "combine": self.combine, "dropout": self.dropout}
         return {**super().get_config(), **own}
+
+
+def counted_rows(encoding, mask):
+    """Rows of `encoding` (length, d_model) counted from the first True of each row of `mask`."""
+    mask = boolean_mask("mask", mask)
+    if len(mask.shape) != 2:
+        raise ValueError(
+            "the mask of positions must be (batch, length). "
+            f"Received: a mask of shape {tuple(mask.shape)}"
+        )
+    # As many positions as there are rows: an input that is longer fails at the sum with them.
+    positions = positions_in(mask)[:, : length_of(encoding[None])]
+    return looked_up(encoding, positions)  # -> (batch, length, d_model)

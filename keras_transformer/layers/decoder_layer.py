@@ -101,7 +101,7 @@ class DecoderLayer(Block):
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
         if self.added_position is not None:
-            inputs = self.added_position(inputs, training=training)
+            inputs = self.added_position(inputs, mask=padding_mask, training=training)
         inputs = zero_masked(inputs, padding_mask)
 
         normed = self.self_attention_residual.enter(inputs)

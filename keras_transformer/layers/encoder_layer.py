@@ -80,7 +80,7 @@ class EncoderLayer(Block):
         """Returns the transformed positions, and the attention weights if asked."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         if self.added_position is not None:
-            inputs = self.added_position(inputs, training=training)
+            inputs = self.added_position(inputs, mask=padding_mask, training=training)
         inputs = zero_masked(inputs, padding_mask)
 
         normed = self.attention_residual.enter(inputs)

@@ -29,9 +29,12 @@ class LearnedPositionalEncoding(AddedPosition):
         A tensor of the layer's compute dtype.
 
     Raises:
-        ValueError: for a bad argument, or an input longer than `max_length`.
+        ValueError: for a bad argument, an input longer than `max_length`, or a mask that is not
+            boolean (batch, length).
 
-    Masking: passes the mask of its input on.
+    Masking: passes the mask of its input on. Positions count from the first real token of a row,
+    so padding on the left changes nothing; padding between tokens keeps its places. Positions
+    that are given win over the mask.
 
     Reference: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1;
     Vaswani et al. 2017, "Attention Is All You Need", section 3.5 and table 3, row E.

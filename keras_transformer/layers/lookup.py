@@ -13,16 +13,17 @@ def looked_up(table, ids):
     """
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, ids, axis=0)
-    ids = ops.where(ids < 0, ids + table.shape[0], ids)
+    num_rows = table.shape[0] or ops.shape(table)[0]
+    ids = ops.where(ids < 0, ids + num_rows, ids)
     exact = keras.backend.result_type(table.dtype, "float32")
 
     @ops.custom_gradient
     def lookup(table):
         def gradient(upstream):
             parts = ops.reshape(ops.cast(upstream, exact), (-1, *table.shape[1:]))
-            rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=table.shape[0])
+            rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=num_rows)
             return ops.cast(rows, table.dtype)
 
         return ops.take(table, ids, axis=0), gradient
 
-    return lookup(ops.reshape(table, table.shape))  # a tensor, where `table` is a variable
+    return lookup(ops.reshape(table, ops.shape(table)))  # a tensor, where `table` is a variable

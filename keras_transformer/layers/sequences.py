@@ -19,6 +19,16 @@ def length_of(tensor):
     return ops.shape(tensor)[1] if tensor.shape[1] is None else tensor.shape[1]
 
 
+def begun(mask):
+    """True from the first True of each row of `mask` (batch, length) on."""
+    return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
+
+
+def positions_in(mask):
+    """Counts 0, 1, 2, ... from the first True of each row of `mask` on; 0 before it: int32."""
+    return ops.maximum(ops.cumsum(ops.cast(begun(mask), "int32"), axis=1) - 1, 0)
+
+
 def any_within(flags, left, right):
     """Whether any of `flags` (batch, length) is True up to `left` before and `right` after."""
     counts = ops.cumsum(ops.cast(flags, "int32"), axis=1)

@@ -204,11 +204,11 @@ class Transformer(SequenceToSequence):
         """Returns the memory (batch, source, d_model) of `source_ids`; options are `Encoder`'s."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
+        mask = padding_mask(source_ids, self.pad_id)
         embedded = self.source_embedding(source_ids)
         if self.source_positions is not None:
-            embedded = self.source_positions(embedded)
+            embedded = self.source_positions(embedded, mask=mask)
         embedded = self.source_dropout(embedded, training=training)
-        mask = padding_mask(source_ids, self.pad_id)
         return self.encoder(embedded, padding_mask=mask, training=training, **options)
 
     def decode(self, target_ids, memory, source_ids, training=None):
@@ -233,13 +233,14 @@ class Transformer(SequenceToSequence):
     def _run_decoder(self, target_ids, memory, source_ids, **options):
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
+        mask = padding_mask(target_ids, self.pad_id)
         embedded = self.target_embedding(target_ids)
         if self.target_positions is not None:
-            embedded = self.target_positions(embedded)
+            embedded = self.target_positions(embedded, mask=mask)
         return self.decoder(
             self.target_dropout(embedded, training=options["training"]),
             memory=memory,
-            padding_mask=padding_mask(target_ids, self.pad_id),
+            padding_mask=mask,
             memory_padding_mask=padding_mask(source_ids, self.pad_id),
             **options,
         )

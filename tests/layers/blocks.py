@@ -132,6 +132,23 @@ BLOCKS |= {
         encode,
         of_hidden,
     ),
+    "EncoderLayer sinusoidal": Block(
+        with_position(layers.PositionalEncoding, layers.EncoderLayer, *HEADS_AND_WIDTH),
+        encode,
+        of_hidden,
+    ),
+    "Encoder ALiBi, window": Block(
+        with_position(layers.ALiBi, layers.Encoder, 2, *HEADS_AND_WIDTH, window=1),
+        encode,
+        of_hidden,
+    ),
+    "Decoder learned": Block(
+        with_position(
+            lambda: layers.LearnedPositionalEncoding(29), layers.Decoder, 2, *HEADS_AND_WIDTH
+        ),
+        decode,
+        of_named_memory,
+    ),
     "Decoder grouped, window, relative": Block(
         with_position(
             layers.RelativePositionBias,

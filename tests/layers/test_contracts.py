@@ -79,6 +79,18 @@ def test_padding_and_neighbours_do_not_change_a_sentence(running):
     np.testing.assert_allclose(output[:1, :REAL_TARGET], alone, atol=1e-6)
 
 
+def test_padding_on_the_left_does_not_change_a_sentence_either(running):
+    hidden, mask, memory, memory_mask = inputs_of()
+    expected, _ = running.explicit(hidden, mask, memory, memory_mask)
+    more = ((0, 0), (4, 0))
+    hidden, memory = (np.pad(x, (*more, (0, 0)), constant_values=7) for x in (hidden, memory))
+    mask, memory_mask = (np.pad(x, more) for x in (mask, memory_mask))
+    for run in (running.explicit, running.implicit):
+        output, output_mask = run(hidden, mask, memory, memory_mask)
+        np.testing.assert_allclose(output[:, 4:][mask[:, 4:]], expected[mask[:, 4:]], atol=2e-6)
+        assert (output_mask == mask).all()
+
+
 def test_what_is_stored_at_padding_does_not_matter_not_even_nan(running):
     hidden, mask, memory, memory_mask = inputs_of()
     expected, _ = running.explicit(hidden, mask, memory, memory_mask)

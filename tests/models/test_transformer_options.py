@@ -59,6 +59,39 @@ def test_padding_and_the_future_do_not_leak(name):
     assert check_causality(model, (SOURCE_IDS, targets)) < 2e-6
 
 
+def on_the_left(ids, more=0):
+    """Moves the padding of each row, and `more`, to its left."""
+    rows = [np.roll(row, (row == 0).sum()) for row in ids]
+    return np.pad(rows, [(0, 0), (more, 0)])
+
+
+@EACH_OPTION
+def test_padding_may_be_on_the_left(name):
+    model = built(name)
+    targets = np.array([[2, 9, 5, 6, 11, 8, 4], [2, 6, 7, 7, 4, 0, 0]], "int32")
+    left = on_the_left(SOURCE_IDS), on_the_left(targets)
+    assert check_padding_invariance(model, left, side="left") < 3e-6
+    found = array(model((on_the_left(SOURCE_IDS, 3), on_the_left(targets, 4))))
+    expected = array(model((SOURCE_IDS, targets)))
+    np.testing.assert_allclose(found[0, 4:], expected[0], atol=3e-6)
+    np.testing.assert_allclose(found[1, 6:], expected[1, :5], atol=3e-6)
+
+
+@EACH_OPTION
+def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding(name):
+    model = built(name)
+    sources = SOURCE_IDS, on_the_left(SOURCE_IDS), on_the_left(SOURCE_IDS, 3)
+    expected, *others = (arrays(model.generate(ids, BeamSearch(3))) for ids in sources)
+    longest = expected.lengths.max()
+    for found in others:
+        assert (found.ids[:, :, :longest] == expected.ids[:, :, :longest]).all()
+        np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    scored = arrays(model.score(sources[2], on_the_left(expected.ids[:, 0])))
+    np.testing.assert_allclose(
+        scored.log_prob, expected.token_log_probs[:, 0].sum(axis=-1), atol=1e-4
+    )
+
+
 @EACH_OPTION
 def test_cached_steps_equal_the_full_decoder(name):
     model, targets = built(name), random_targets(beams=1, length=7)
