@@ -35,17 +35,19 @@ class Bucket:
         return self.rows, self.source_length, self.target_length
 
 
-def make_buckets(source_lengths, target_lengths, tokens_per_batch, max_shapes):
+def make_buckets(source_lengths, target_lengths, tokens_per_batch, max_shapes, rows_multiple=1):
     """Returns at most `max_shapes` buckets with the fewest padded tokens in all.
 
     Pairs are sorted by their longer side, rounded up; a bucket is a run of that order. Its rows
-    are as many as keep rows * longer side within `tokens_per_batch`, evened out over its batches.
+    are as many as keep rows * longer side within `tokens_per_batch`, evened out over its batches
+    and a multiple of `rows_multiple`.
 
     Args:
         source_lengths: int array (pairs,).
         target_lengths: int array (pairs,).
-        tokens_per_batch: at least the longest side of any pair, rounded up.
+        tokens_per_batch: at least `rows_multiple` times the longest side of any pair, rounded up.
         max_shapes: the largest number of buckets.
+        rows_multiple: what divides the rows of every bucket.
 
     Returns:
         A list of `Bucket`, the shortest pairs first; each pair is in exactly one.
@@ -59,12 +61,13 @@ def make_buckets(source_lengths, target_lengths, tokens_per_batch, max_shapes):
     level_sources, level_targets = np.zeros_like(levels), np.zeros_like(levels)
     np.maximum.at(level_sources, level_of_pair, sources)
     np.maximum.at(level_targets, level_of_pair, targets)
-    costs = _costs(counts, level_sources, level_targets, tokens_per_batch)
+    limits = tokens_per_batch, rows_multiple
+    costs = _costs(counts, level_sources, level_targets, *limits)
     buckets = []
     for start, stop in cheapest_runs(costs, max_shapes):
         members = np.flatnonzero((level_of_pair >= start) & (level_of_pair < stop))
         source, target = level_sources[start:stop].max(), level_targets[start:stop].max()
-        rows = _rows(len(members), max(source, target), tokens_per_batch)
+        rows = _rows(len(members), max(source, target), *limits)
         buckets.append(Bucket(int(rows), int(source), int(target), members))
     return buckets
 
@@ -101,18 +104,19 @@ def cheapest_runs(costs, max_runs):
     return runs[::-1]
 
 
-def _costs(counts, sources, targets, tokens_per_batch):
+def _costs(counts, sources, targets, *limits):
     """Returns the padded tokens of an epoch for each run of levels."""
     costs = np.zeros((len(counts), len(counts)))
     for start in range(len(counts)):
         pairs = np.cumsum(counts[start:])
         source = np.maximum.accumulate(sources[start:])
         target = np.maximum.accumulate(targets[start:])
-        rows = _rows(pairs, np.maximum(source, target), tokens_per_batch)
+        rows = _rows(pairs, np.maximum(source, target), *limits)
         costs[start, start:] = -(-pairs // rows) * rows * (source + target)
     return costs
 
 
-def _rows(num_pairs, length, tokens_per_batch):
-    num_batches = -(-num_pairs // (tokens_per_batch // length))
-    return -(-num_pairs // num_batches)
+def _rows(num_pairs, length, tokens_per_batch, multiple):
+    most = tokens_per_batch // length // multiple * multiple
+    num_batches = -(-num_pairs // most)
+    return -(-num_pairs // (num_batches * multiple)) * multiple

@@ -53,6 +53,8 @@ class PairDataset(keras.utils.PyDataset):
         first_epoch: number of the first epoch.
         batches_per_update: as in `text.translation_dataset`: above 1, each batch comes with
             weights, with which accumulated gradients are the mean over an update's tokens.
+        rows_multiple: the number of rows of every batch is a multiple of it: the number of devices
+            of a `keras.distribution.DataParallel`. Rows of padding fill what is missing.
         verbose: whether to write to standard error one line that says what was kept and left out.
 
     Its attribute `report` is a `DatasetReport`.
@@ -61,8 +63,9 @@ class PairDataset(keras.utils.PyDataset):
         TypeError: when the rows are not integers.
         ValueError: when the numbers of rows differ, a float is no whole number, an id is negative
             or a special one, `pad_id` is another special id too, no pair is left,
-            `tokens_per_batch` is smaller than one row, or an argument is bad; in `fit`, when there
-            are several shapes on TensorFlow, or several processes are to make the batches.
+            `tokens_per_batch` is smaller than `rows_multiple` rows, or an argument is bad. In
+            `fit`, when there are several shapes on TensorFlow, or several processes are to make
+            the batches.
 
     Example:
 
@@ -87,6 +90,7 @@ class PairDataset(keras.utils.PyDataset):
         max_shapes=6,
         first_epoch=0,
         batches_per_update=1,
+        rows_multiple=1,
         verbose=True,
     ):
         super().__init__()
@@ -97,6 +101,7 @@ class PairDataset(keras.utils.PyDataset):
             ("max_length", max_length),
             ("max_shapes", max_shapes),
             ("batches_per_update", batches_per_update),
+            ("rows_multiple", rows_multiple),
         ):
             arguments.positive_integer(name, value)
         special = SpecialIds(pad_id, bos_id, eos_id)
@@ -125,6 +130,7 @@ class PairDataset(keras.utils.PyDataset):
             tokens_per_batch,
             max_length,
             max_shapes,
+            rows_multiple,
             order=seed if shuffle else None,
             per_update=batches_per_update,
         )

@@ -9,7 +9,9 @@ from keras_transformer.batches.dataset_report import DatasetReport
 from keras_transformer.batches.passes import Passes
 
 
-def make_passes(sides, special, tokens_per_batch, max_length, max_shapes, order, per_update):
+def make_passes(
+    sides, special, tokens_per_batch, max_length, max_shapes, rows_multiple, order, per_update
+):
     """Chooses the pairs and the shapes of batch.
 
     Args:
@@ -18,6 +20,7 @@ def make_passes(sides, special, tokens_per_batch, max_length, max_shapes, order,
         tokens_per_batch: the largest rows * padded length of either side of a batch.
         max_length: the most tokens of a side, its special id included.
         max_shapes: the largest number of shapes.
+        rows_multiple: what divides the rows of every batch.
         order: seed of the order of each pass; None for from short to long.
         per_update: batches whose weights are made together.
 
@@ -27,7 +30,7 @@ def make_passes(sides, special, tokens_per_batch, max_length, max_shapes, order,
     # One more for the special id of each row.
     kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
     room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
-    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes)
+    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes, rows_multiple)
     passes = Passes(*sides, buckets, order, special, per_update)
     return passes, _report(len(sides[0].lengths), *num_left_out, room, kept, passes)
 
@@ -47,16 +50,17 @@ def _select(source_lengths, target_lengths, max_length):
     return kept, num_too_long, num_empty
 
 
-def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes):
+def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes, rows_multiple):
     sources, targets = source_lengths[kept], target_lengths[kept]
     longest = int(round_up(max(sources.max(), targets.max())))
-    if tokens_per_batch < longest:
+    if tokens_per_batch < longest * rows_multiple:
         raise ValueError(
-            f"`tokens_per_batch` must be at least {longest}, the longest sentence with its special "
-            f"id, rounded up to a multiple of {MULTIPLE}; or lower `max_length`. "
-            f"Received: tokens_per_batch={tokens_per_batch}"
+            f"`tokens_per_batch` must be at least {longest * rows_multiple}, `rows_multiple` times "
+            "the longest sentence with its special id, rounded up to a multiple of "
+            f"{MULTIPLE}; or lower `max_length`. "
+            f"Received: tokens_per_batch={tokens_per_batch}, rows_multiple={rows_multiple}"
         )
-    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes)
+    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes, rows_multiple)
     return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
 
 

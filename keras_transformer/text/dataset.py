@@ -27,6 +27,7 @@ def translation_dataset(
     batches_per_epoch=None,
     batches_per_update=1,
     subword_dropout=0.0,
+    rows_multiple=1,
     prefetch=2,
     verbose=True,
 ):
@@ -71,6 +72,8 @@ def translation_dataset(
             Shapes have room for those of pass 0; a text that comes out longer later is split
             again, and after four times as without dropout. A side with it needs a
             `SentencePieceTokenizer` of type BPE, and sentencepiece.
+        rows_multiple: the number of rows of every batch is a multiple of it: the number of devices
+            that share a batch. Rows of padding fill what is missing.
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
@@ -84,8 +87,9 @@ def translation_dataset(
     Raises:
         TypeError: when the texts are not iterables of str.
         ValueError: when the numbers of texts differ, no pair is left, `tokens_per_batch` is
-            smaller than one sentence, the tokenizers differ in `pad_id`, `bos_id` or `eos_id`,
-            `subword_dropout` is above 0 and the tokenizer has no BPE model, or an argument is bad.
+            smaller than `rows_multiple` sentences, the tokenizers differ in `pad_id`, `bos_id` or
+            `eos_id`, `subword_dropout` is above 0 and the tokenizer has no BPE model, or an
+            argument is bad.
 
     Example:
 
@@ -104,6 +108,7 @@ def translation_dataset(
             max_length=max_length,
             max_shapes=max_shapes,
             batches_per_update=batches_per_update,
+            rows_multiple=rows_multiple,
             **({} if batches_per_epoch is None else {"batches_per_epoch": batches_per_epoch}),
         ),
         others=dict(first_epoch=first_epoch, prefetch=prefetch),
@@ -121,6 +126,7 @@ def translation_dataset(
         tokens_per_batch,
         max_length,
         max_shapes,
+        rows_multiple,
         order=seed if shuffle else None,
         per_update=batches_per_update,
     )

@@ -51,6 +51,20 @@ def test_each_pair_fits_one_bucket_within_the_budget(lengths, max_shapes, tokens
         assert bucket.rows <= len(bucket.members)
 
 
+@settings(max_examples=40)
+@given(LENGTHS, st.integers(1, 5), st.integers(200, 800), st.integers(1, 5))
+def test_rows_are_a_multiple_within_the_budget(lengths, max_shapes, tokens_per_batch, multiple):
+    sources, targets = np.array(lengths).T
+    buckets = make_buckets(sources, targets, tokens_per_batch, max_shapes, multiple)
+    assert 1 <= len(buckets) <= max_shapes
+    members = np.concatenate([bucket.members for bucket in buckets])
+    assert sorted(members) == list(range(len(lengths)))
+    for bucket in buckets:
+        assert bucket.rows % multiple == 0
+        assert bucket.rows * max(bucket.source_length, bucket.target_length) <= tokens_per_batch
+        assert bucket.rows < len(bucket.members) + multiple
+
+
 @settings(max_examples=30)
 @given(LENGTHS, st.integers(40, 400))
 def test_more_shapes_never_pad_more(lengths, tokens_per_batch):

@@ -1,6 +1,9 @@
 """PairDataset: what `fit` is given on every backend, epoch by epoch, and after an interruption."""
 
 import collections
+import os
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 from keras_transformer import MaskedCrossentropy, Transformer
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
-from tests.backends import BACKEND, on_tensorflow
+from tests.backends import BACKEND, on_jax, on_tensorflow
 
 RANDOM = np.random.default_rng(0)
 SOURCES = [RANDOM.integers(4, 20, RANDOM.integers(1, 15)).tolist() for _ in range(61)]
@@ -38,9 +41,10 @@ def same(first, second):
     return len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
 
 
-def model():
+def model(dropout=0.1):
     keras.utils.set_random_seed(1)
-    made = Transformer(vocab_size=20, num_layers=1, d_model=8, num_heads=2, d_ff=8, dropout=0.1)
+    sizes = dict(vocab_size=20, num_layers=1, d_model=8, num_heads=2, d_ff=8)
+    made = Transformer(**sizes, dropout=dropout)
     made.build()
     made.compile(optimizer="adam", loss=MaskedCrossentropy())
     return made
@@ -133,6 +137,62 @@ def test_a_training_goes_on_to_the_bit(tmp_path):
         np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.parametrize("multiple", [2, 3])
+def test_every_batch_has_a_multiple_of_rows_and_every_pair_comes_once(multiple):
+    options = dict(tokens_per_batch=80, shuffle=True, seed=3, rows_multiple=multiple)
+    data, resumed = dataset(**options), dataset(**options, first_epoch=1)
+    expected = sorted((*row, 3) for row in map(tuple, SOURCES))
+    for epoch in range(2):
+        found = batches(data)
+        shapes = {(*source.shape, target.shape[1]) for (source, _), target in found}
+        assert shapes == set(data.report.shapes)
+        assert len(shapes) <= 3
+        assert all(number % multiple == 0 for number, *_ in shapes)
+        assert all(number * max(lengths) <= 80 for number, *lengths in shapes)
+        assert sorted(row for (source, _), _ in found for row in rows(source)) == expected
+        if epoch == 1:
+            assert all(map(same, found, batches(resumed)))
+        data.on_epoch_end()
+
+
+ON_TWO_DEVICES = """
+import keras, numpy as np
+from keras_transformer.batches import PairDataset
+from tests.batches.test_pair_dataset import SOURCES, TARGETS, model
+
+def losses(**options):
+    data = PairDataset(SOURCES[:26], TARGETS[:26], tokens_per_batch=208, max_shapes=1,
+                       shuffle=True, seed=3, verbose=False, **options)
+    trained = model(dropout=0.0)
+    history = trained.fit(data, epochs=2, shuffle=False, verbose=0)
+    return data.report.shapes, history.history["loss"]
+
+shapes, expected = losses()
+assert shapes == ((13, 16, 16),), shapes
+devices = keras.distribution.list_devices()
+assert len(devices) == 2
+keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
+try:
+    losses()
+except ValueError as error:
+    print("refused", str(error)[:60])
+shapes, found = losses(rows_multiple=len(devices))
+assert shapes == ((10, 16, 16),), shapes
+print("losses", *expected, *found)
+"""
+
+
+@on_jax
+@pytest.mark.slow
+def test_two_devices_share_batches_and_have_the_loss_of_one():
+    flags = "--xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags, "KERAS_BACKEND": "jax"}
+    command = [sys.executable, "-c", ON_TWO_DEVICES]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    print(run.stdout)
+
+
 def test_weights_of_an_update_have_its_mean_over_tokens():
     data = dataset(shuffle=True, seed=3, batches_per_update=2)
     assert len(data) % 2 == 0
@@ -187,6 +247,14 @@ def test_what_is_left_out_is_told(capfd):
         ([[]], [[5]], {}, ValueError, "At least one pair must have text"),
         ([], [], {}, ValueError, "At least one pair must have text"),
         ([[4] * 9], [[5]], {"tokens_per_batch": 8}, ValueError, "must be at least 12"),
+        (
+            [[4] * 9],
+            [[5]],
+            {"tokens_per_batch": 23, "rows_multiple": 2},
+            ValueError,
+            "must be at least 24, .*Received: tokens_per_batch=23, rows_multiple=2",
+        ),
+        ([[4]], [[5]], {"rows_multiple": 0}, ValueError, "`rows_multiple` must be .*=0"),
         ([[4]], [[5]], {"max_shapes": 0}, ValueError, "max_shapes"),
         ([[4]], [[5]], {"seed": -1}, ValueError, "seed"),
         ([[4]], [[5]], {"shuffle": 1}, ValueError, "shuffle"),

@@ -259,7 +259,14 @@ def test_a_budget_smaller_than_one_sentence_raises():
 @pytest.mark.parametrize(
     ("name", "value"),
     [("tokens_per_batch", 0), ("tokens_per_batch", 9.5), ("max_shapes", 0), ("max_length", -1)]
-    + [("first_epoch", -1), ("prefetch", -1), ("seed", -1), ("seed", "x"), ("shuffle", 1)],
+    + [
+        ("rows_multiple", 0),
+        ("first_epoch", -1),
+        ("prefetch", -1),
+        ("seed", -1),
+        ("seed", "x"),
+        ("shuffle", 1),
+    ],
 )
 def test_bad_arguments_raise_with_the_received_value(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}={value!r}"):
@@ -283,12 +290,15 @@ def test_tokenizers_with_other_special_ids_raise(name):
         translation_dataset(["a"], ["a"], TOKENIZER, other, verbose=False)
 
 
-def test_pair_dataset_makes_the_same_batches_of_the_same_ids():
+@pytest.mark.parametrize("rows_multiple", [1, 2, 5])
+def test_pair_dataset_makes_the_same_batches_of_the_same_ids(rows_multiple):
     options = dict(tokens_per_batch=160, max_shapes=3, shuffle=True, seed=3, batches_per_update=2)
+    options["rows_multiple"] = rows_multiple
     data = translation_dataset(SOURCES, TARGETS, TOKENIZER, verbose=False, **options)
     sides = [TOKENIZER.tokenize(texts).to_list() for texts in (SOURCES, TARGETS)]
     of_ids = PairDataset(*sides, verbose=False, **options)
     assert of_ids.report == data.report
+    assert all(rows % rows_multiple == 0 for rows, *_ in data.report.shapes)
     for _ in range(2):
         for index, batch in enumerate(data.as_numpy_iterator()):
             keras.tree.map_structure(np.testing.assert_array_equal, batch, of_ids[index])
