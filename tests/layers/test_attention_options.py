@@ -408,9 +408,8 @@ def test_heads_of_width_1_add_their_bias_to_the_heads(use_gate):
     "options", [{}, {"return_attention_scores": True}, {"use_causal_mask": True}]
 )
 @pytest.mark.parametrize("attention_axes", [None, (1,)])
-def test_integer_masks_count_as_boolean_ones(option, attention_axes):
+def test_integer_masks_count_as_boolean_ones(options, attention_axes):
     layer = MultiHeadAttention(2, 4, attention_axes=attention_axes)
-    options = {} if option is None else {option: True}
     masks = {
         "query_mask": np.arange(5) < [[5], [3]],
         "value_mask": np.arange(7) < [[7], [2]],
