@@ -197,7 +197,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def encode(self, source_ids, training=None):
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
-        self.build()
+        self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         hidden = self.source_embedding(source_ids)
@@ -222,7 +222,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         return [ops.expand_dims(weights, 1)]
 
     def _run_decoder(self, target_ids, memory, source_ids, training):
-        self.build()
+        self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         check_shapes(target_ids.shape, mask.shape, memory.shape)

@@ -25,6 +25,13 @@ class SequenceToSequence(Composite, keras.Model):
         """The dtype of ids in what Keras exports; its own choice is the compute dtype."""
         return "int32"
 
+    def _build_once(self):
+        # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
+        # precision it would list half-precision copies, whose gradients nobody resets. The shapes
+        # are those of the last `build`, which Keras's `export` reads.
+        if not self.built:
+            self.build(((None, None), (None, None)))
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the compiled loss, in training with R-drop where the model has it."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)

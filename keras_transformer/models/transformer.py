@@ -188,12 +188,6 @@ class Transformer(SequenceToSequence):
         self.built = True
         self.adopt()
 
-    def _build_once(self):
-        # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
-        # precision it would list half-precision copies, whose gradients nobody resets.
-        if not self.built:
-            self.build()
-
     def call(self, inputs, training=None):
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = pair_of_ids(self, inputs)
