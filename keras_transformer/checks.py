@@ -53,7 +53,7 @@ def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, s
     >>> check_padding_invariance(model, (source_ids, target_ids)) < 1e-5
     True
     """
-    arguments.positive_integer("extra", extra)
+    extra = arguments.positive_integer("extra", extra)
     step = 1 if arguments.one_of("side", side, ("right", "left")) == "right" else -1
     parts = _parts(inputs)
     run = _runner(model, inputs)

@@ -1,7 +1,11 @@
 """Adam whose update is one pass over each weight, on TensorFlow without XLA too."""
 
+import functools
+
 import keras
 from keras import ops
+
+from keras_transformer.arguments import plain
 
 __all__ = ["FusedAdam"]
 
@@ -44,6 +48,10 @@ class FusedAdam(KerasAdam):
     >>> bool(weight[0] < 1 < weight[1])
     True
     """
+
+    @functools.wraps(KerasAdam.__init__)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*map(plain, args), **{name: plain(v) for name, v in kwargs.items()})
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # What all weights share is computed once: for each of them it would be a sixth of the

@@ -94,20 +94,21 @@ class PairDataset(keras.utils.PyDataset):
         verbose=True,
     ):
         super().__init__()
-        arguments.boolean("shuffle", shuffle)
-        arguments.boolean("verbose", verbose)
-        for name, value in (
-            ("tokens_per_batch", tokens_per_batch),
-            ("max_length", max_length),
-            ("max_shapes", max_shapes),
-            ("batches_per_update", batches_per_update),
-            ("rows_multiple", rows_multiple),
-        ):
-            arguments.positive_integer(name, value)
-        special = SpecialIds(pad_id, bos_id, eos_id)
-        others = {"first_epoch": first_epoch, **special._asdict()}
-        for name, value in (others if seed is None else {"seed": seed, **others}).items():
-            arguments.non_negative_integer(name, value)
+        shuffle = arguments.boolean("shuffle", shuffle)
+        verbose = arguments.boolean("verbose", verbose)
+        positive, non_negative = arguments.positive_integer, arguments.non_negative_integer
+        tokens_per_batch = positive("tokens_per_batch", tokens_per_batch)
+        max_length = positive("max_length", max_length)
+        max_shapes = positive("max_shapes", max_shapes)
+        batches_per_update = positive("batches_per_update", batches_per_update)
+        rows_multiple = positive("rows_multiple", rows_multiple)
+        seed = arguments.optional(non_negative, "seed", seed)
+        first_epoch = non_negative("first_epoch", first_epoch)
+        special = SpecialIds(
+            non_negative("pad_id", pad_id),
+            non_negative("bos_id", bos_id),
+            non_negative("eos_id", eos_id),
+        )
         if pad_id in (bos_id, eos_id):
             raise ValueError(
                 "`pad_id` must differ from `bos_id` and `eos_id`, as masks leave it out. "

@@ -18,10 +18,10 @@ class AddedPosition(Composite):
     def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
         super().__init__(**kwargs)
         self.autocast = False  # it would round positions that are floats
-        if max_length is not None and arguments.positive_integer("max_length", max_length) < 2:
+        self.max_length = arguments.optional(arguments.positive_integer, "max_length", max_length)
+        if self.max_length == 1:
             # A single row would broadcast over an input of any length.
             raise ValueError(f"`max_length` must be at least 2. Received: max_length={max_length}")
-        self.max_length = max_length
         self.combine = arguments.one_of("combine", combine, ("add", "concat"))
         self.dropout = arguments.rate("dropout", dropout)
         self.supports_masking = True

@@ -7,7 +7,7 @@ from keras_transformer.masking import boolean_mask
 def checked_output_shape(output_shape, output_dim):
     """Returns the output's last axes as a tuple, or None for the query's width."""
     if output_dim is not None:
-        arguments.positive_integer("output_dim", output_dim)
+        output_dim = arguments.positive_integer("output_dim", output_dim)
         if output_shape is not None:
             raise ValueError(
                 "give `output_shape` or `output_dim`, not both. "
@@ -16,8 +16,8 @@ def checked_output_shape(output_shape, output_dim):
         return (output_dim,)
     if output_shape is None:
         return None
-    sizes = output_shape if isinstance(output_shape, (list, tuple)) else (output_shape,)
     try:
+        sizes = arguments.integers("output_shape", output_shape)
         return tuple(arguments.positive_integer("output_shape", size) for size in sizes)
     except ValueError:
         raise ValueError(
@@ -28,9 +28,7 @@ def checked_output_shape(output_shape, output_dim):
 
 def checked_axes(attention_axes):
     """Returns `attention_axes` as a tuple or None."""
-    if attention_axes is None:
-        return None
-    return (attention_axes,) if isinstance(attention_axes, int) else tuple(attention_axes)
+    return arguments.optional(arguments.integers, "attention_axes", attention_axes)
 
 
 def checked_window(window, sliding_window):
@@ -52,20 +50,20 @@ def checked_flash(flash_attention, dropout):
             "`dropout` must be 0 with `flash_attention=True`: the fused kernels have none. "
             f"Received: dropout={dropout}"
         )
-    return flash_attention
+    return arguments.plain(flash_attention)
 
 
 def checked_key_value_heads(num_key_value_heads, num_heads):
     """Returns the number of heads of keys and values, a divisor of `num_heads`."""
     if num_key_value_heads is None:
         return num_heads
-    arguments.positive_integer("num_key_value_heads", num_key_value_heads)
+    num_key_value_heads = arguments.positive_integer("num_key_value_heads", num_key_value_heads)
     if num_heads % num_key_value_heads:
         raise ValueError(
             "`num_key_value_heads` must divide `num_heads`. "
             f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
         )
-    return int(num_key_value_heads)
+    return num_key_value_heads
 
 
 def check_lengths(value_shape, key_shape):

@@ -79,7 +79,7 @@ class AttentionProjections(Composite):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.use_gate = arguments.boolean("use_gate", use_gate)
-        self.seed = seed
+        self.seed = arguments.plain(seed)
         self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
         self.position = checked_position(position)
         self.supports_masking = True

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import plain
+
 __all__ = ["Dropout"]
 
 SEEDS = ContextVar("SEEDS", default=None)
@@ -64,6 +66,11 @@ class Dropout(keras.layers.Dropout):
     >>> sorted(set(output.ravel().tolist())), bool(900 < (output > 0).sum() < 1100)
     ([0.0, 2.0], True)
     """
+
+    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+        if noise_shape is not None:
+            noise_shape = tuple(map(plain, noise_shape))
+        super().__init__(plain(rate), noise_shape, plain(seed), **kwargs)
 
     def call(self, inputs, training=False):
         """Drops elements in training, and is the identity otherwise."""

@@ -48,7 +48,7 @@ class LearnedPositionalEncoding(AddedPosition):
     """
 
     def __init__(self, max_length, combine="add", dropout=0.0, **kwargs):
-        arguments.positive_integer("max_length", max_length)
+        max_length = arguments.positive_integer("max_length", max_length)
         super().__init__(max_length, combine, dropout, **kwargs)
 
     def build(self, input_shape):

@@ -72,14 +72,14 @@ class RotaryPositionalEncoding(AttentionPosition):
         self.factor = arguments.positive_number("factor", factor)
         if self.factor < 1:
             raise ValueError(f"`factor` must be at least 1. Received: factor={factor!r}")
-        if original_max_length is not None:
-            arguments.positive_integer("original_max_length", original_max_length)
+        self.original_max_length = arguments.optional(
+            arguments.positive_integer, "original_max_length", original_max_length
+        )
         if scaling == "yarn" and original_max_length is None:
             raise ValueError(
                 "`original_max_length` must be given with scaling='yarn'. "
                 "Received: original_max_length=None"
             )
-        self.original_max_length = original_max_length
         self.beta_fast = arguments.positive_number("beta_fast", beta_fast)
         self.beta_slow = arguments.positive_number("beta_slow", beta_slow)
         if self.beta_fast <= self.beta_slow:

@@ -19,7 +19,7 @@ from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.token_ids import pair_of_ids
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
-    check_vocabularies,
+    checked_vocabularies,
 )
 
 CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
@@ -114,10 +114,9 @@ class RecurrentSeq2Seq(SequenceToSequence):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_vocabularies(vocab_size, source_vocab_size, target_vocab_size)
-        self.vocab_size = vocab_size
-        self.source_vocab_size = source_vocab_size
-        self.target_vocab_size = target_vocab_size
+        self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
+            vocab_size, source_vocab_size, target_vocab_size
+        )
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
         self.d_model = arguments.positive_integer("d_model", d_model)
         if self.d_model % 2:

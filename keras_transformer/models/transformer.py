@@ -5,6 +5,7 @@ import keras
 from keras_transformer import arguments
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
 from keras_transformer.layers.added_position import AddedPosition
+from keras_transformer.layers.attention_arguments import checked_window
 from keras_transformer.layers.attention_position import position_config
 from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.dropout import Dropout
@@ -16,7 +17,7 @@ from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.token_ids import pair_of_ids
 from keras_transformer.models.transformer_arguments import (
     check_special_ids,
-    check_vocabularies,
+    checked_vocabularies,
 )
 
 
@@ -111,16 +112,15 @@ class Transformer(SequenceToSequence):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        check_vocabularies(vocab_size, source_vocab_size, target_vocab_size)
-        self.vocab_size = vocab_size
-        self.source_vocab_size = source_vocab_size
-        self.target_vocab_size = target_vocab_size
-        self.num_layers = num_layers
+        self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
+            vocab_size, source_vocab_size, target_vocab_size
+        )
+        self.num_layers = arguments.positive_integer("num_layers", num_layers)
         self.d_model = arguments.positive_integer("d_model", d_model)
-        self.num_heads = num_heads
-        self.d_ff = d_ff
+        self.num_heads = arguments.positive_integer("num_heads", num_heads)
+        self.d_ff = arguments.positive_integer("d_ff", d_ff)
         self.dropout = arguments.rate("dropout", dropout)
-        self.norm_first = norm_first
+        self.norm_first = arguments.boolean("norm_first", norm_first)
         self.activation = checked_activation(activation)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
@@ -129,12 +129,14 @@ class Transformer(SequenceToSequence):
         rate = self.dropout if embedding_dropout is None else embedding_dropout
         self.embedding_dropout = arguments.rate("embedding_dropout", rate)
         self.block_options = {
-            "attention_dropout": attention_dropout,
-            "feed_forward_dropout": feed_forward_dropout,
-            "rms_norm": rms_norm,
-            "num_key_value_heads": num_key_value_heads,
-            "window": window,
-            "remat": remat,
+            "attention_dropout": arguments.rate("attention_dropout", attention_dropout),
+            "feed_forward_dropout": arguments.rate("feed_forward_dropout", feed_forward_dropout),
+            "rms_norm": arguments.boolean("rms_norm", rms_norm),
+            "num_key_value_heads": arguments.optional(
+                arguments.positive_integer, "num_key_value_heads", num_key_value_heads
+            ),
+            "window": checked_window(window, None),
+            "remat": arguments.boolean("remat", remat),
         }
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position

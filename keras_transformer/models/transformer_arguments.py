@@ -3,8 +3,8 @@
 from keras_transformer import arguments
 
 
-def check_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
-    """Raises `ValueError` unless one joint vocabulary or two separate ones are given."""
+def checked_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
+    """Returns the sizes of one joint vocabulary or two separate ones, or raises `ValueError`."""
     joint = vocab_size is not None
     separate = (source_vocab_size is not None, target_vocab_size is not None)
     if (joint and any(separate)) or (not joint and not all(separate)):
@@ -14,9 +14,10 @@ def check_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
             f"target_vocab_size={target_vocab_size!r}"
         )
     sizes = {"vocab_size": vocab_size, "source_vocab_size": source_vocab_size}
-    for name, size in {**sizes, "target_vocab_size": target_vocab_size}.items():
-        if size is not None:
-            arguments.positive_integer(name, size)
+    sizes["target_vocab_size"] = target_vocab_size
+    return [
+        arguments.optional(arguments.positive_integer, name, size) for name, size in sizes.items()
+    ]
 
 
 def check_special_ids(model):

@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
@@ -128,7 +129,7 @@ def checked_card(card):
     try:
         if not isinstance(card, dict):
             raise TypeError("no dictionary")
-        json.dumps(card, allow_nan=False)
+        read = json.loads(json.dumps(card, allow_nan=False, default=numbers_of_numpy))
         own = sorted(OWN_FIELDS.intersection(card))
         if own:
             raise ValueError(f"{', '.join(own)} the export says itself")
@@ -137,7 +138,14 @@ def checked_card(card):
             "`card` must be a dictionary of what JSON can hold. "
             f"Received: card={card!r:.200} ({error})"
         ) from error
-    return card
+    return read
+
+
+def numbers_of_numpy(value):
+    """NumPy's numbers and arrays as JSON has them; `TypeError` for anything else."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"not for JSON: {type(value).__name__}")
 
 
 def load(path):

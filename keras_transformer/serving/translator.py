@@ -94,14 +94,14 @@ class Translator:
     ):
         target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
         max_length, max_source_length = checked_lengths(model, max_length, max_source_length)
-        arguments.positive_integer("max_batch_tokens", max_batch_tokens)
-        arguments.positive_integer("max_segments", max_segments)
+        max_batch_tokens = arguments.positive_integer("max_batch_tokens", max_batch_tokens)
+        max_segments = arguments.positive_integer("max_segments", max_segments)
         if not isinstance(separator, str):
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
-        arguments.boolean("jit_compile", jit_compile)
+        jit_compile = arguments.boolean("jit_compile", jit_compile)
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
-        arguments.one_of("quantize", quantize, (None, "int8"))
+        quantize = arguments.one_of("quantize", quantize, (None, "int8"))
         search = BeamSearch() if search is None else search
         if not isinstance(search, Search):
             raise ValueError(
@@ -181,11 +181,13 @@ class Translator:
             ValueError: for a bad option.
         """
         if length_penalty is not None:
-            arguments.number_within("length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY)
+            length_penalty = arguments.number_within(
+                "length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY
+            )
             check_has_length_penalty(self.graph.search, length_penalty)
-        for name, value in (("max_length", max_length), ("num_hypotheses", num_hypotheses)):
-            if value is not None:
-                arguments.positive_integer(name, value)
+        positive = arguments.positive_integer
+        max_length = arguments.optional(positive, "max_length", max_length)
+        num_hypotheses = arguments.optional(positive, "num_hypotheses", num_hypotheses)
         if (num_hypotheses or 1) > self.graph.search.beam_size:
             raise ValueError(
                 f"`num_hypotheses` must be at most {self.graph.search.beam_size}, the beam size. "
@@ -202,7 +204,7 @@ class Translator:
         count = len(texts)
         answer = self.graph.translate(
             string_tensor(texts),
-            tf.fill([count], -1.0 if length_penalty is None else float(length_penalty)),
+            tf.fill([count], -1.0 if length_penalty is None else length_penalty),
             tf.fill([count], min(max_length or 0, self.compiled.longest_output)),
             tf.fill([count], num_hypotheses or 0),
             string_tensor(prefixes),

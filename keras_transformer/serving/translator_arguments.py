@@ -56,7 +56,7 @@ def checked_lengths(model, max_length, max_source_length):
         for side in ("source", "target")
     )
     if max_length is not None:
-        arguments.positive_integer("max_length", max_length)
+        max_length = arguments.positive_integer("max_length", max_length)
         if target is not None and max_length > target:
             raise ValueError(
                 f"`max_length` must be at most {target}, the model's last position. "
@@ -64,7 +64,8 @@ def checked_lengths(model, max_length, max_source_length):
             )
     if max_source_length is None:
         return max_length, LONGEST if source is None else min(LONGEST, source)
-    if arguments.positive_integer("max_source_length", max_source_length) < SMALLEST_LENGTH:
+    max_source_length = arguments.positive_integer("max_source_length", max_source_length)
+    if max_source_length < SMALLEST_LENGTH:
         raise ValueError(
             f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
             f"Received: max_source_length={max_source_length}"

@@ -100,20 +100,18 @@ def translation_dataset(
     >>> target_in_ids.numpy().tolist(), target_out_ids.numpy().tolist()
     ([[2, 5, 4, 0], [2, 6, 0, 0]], [[5, 4, 3, 0], [6, 3, 0, 0]])
     """
-    arguments.boolean("shuffle", shuffle)
+    shuffle = arguments.boolean("shuffle", shuffle)
     rates = _two_rates(subword_dropout)
-    _check_numbers(
-        positive=dict(
-            tokens_per_batch=tokens_per_batch,
-            max_length=max_length,
-            max_shapes=max_shapes,
-            batches_per_update=batches_per_update,
-            rows_multiple=rows_multiple,
-            **({} if batches_per_epoch is None else {"batches_per_epoch": batches_per_epoch}),
-        ),
-        others=dict(first_epoch=first_epoch, prefetch=prefetch),
-        seed=seed,
-    )
+    positive, non_negative = arguments.positive_integer, arguments.non_negative_integer
+    tokens_per_batch = positive("tokens_per_batch", tokens_per_batch)
+    max_length = positive("max_length", max_length)
+    max_shapes = positive("max_shapes", max_shapes)
+    batches_per_update = positive("batches_per_update", batches_per_update)
+    rows_multiple = positive("rows_multiple", rows_multiple)
+    batches_per_epoch = arguments.optional(positive, "batches_per_epoch", batches_per_epoch)
+    first_epoch = non_negative("first_epoch", first_epoch)
+    prefetch = non_negative("prefetch", prefetch)
+    seed = arguments.optional(non_negative, "seed", seed)
     target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
     tokenizers = source_tokenizer, target_tokenizer
     _check_special_ids(*tokenizers)
@@ -145,7 +143,7 @@ def translation_dataset(
 
 def _two_rates(subword_dropout):
     """The rates of BPE dropout of sources and targets."""
-    if not isinstance(subword_dropout, (tuple, list)):
+    if not (isinstance(subword_dropout, (tuple, list)) or np.ndim(subword_dropout)):
         subword_dropout = [subword_dropout] * 2
     if len(subword_dropout) != 2:
         raise ValueError(
@@ -202,15 +200,6 @@ def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
     if prefetch:
         dataset = dataset.prefetch(prefetch)
     return dataset
-
-
-def _check_numbers(positive, others, seed):
-    for name, value in positive.items():
-        arguments.positive_integer(name, value)
-    for name, value in others.items():
-        arguments.non_negative_integer(name, value)
-    if seed is not None:
-        arguments.non_negative_integer("seed", seed)
 
 
 def _check_special_ids(source_tokenizer, target_tokenizer):

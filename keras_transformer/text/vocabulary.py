@@ -19,7 +19,8 @@ def most_frequent(texts, split, vocab_size, kind):
     """
     smallest = len(SPECIAL_PIECES) + 1
     if vocab_size is not None:
-        if arguments.positive_integer("vocab_size", vocab_size) < smallest:
+        vocab_size = arguments.positive_integer("vocab_size", vocab_size)
+        if vocab_size < smallest:
             raise ValueError(
                 f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
             )

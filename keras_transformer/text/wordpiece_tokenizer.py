@@ -82,9 +82,10 @@ class WordPieceTokenizer(Tokenizer):
         >>> WordPieceTokenizer.train(["to be or not to be"] * 9, vocab_size=20).pieces([4, 5, 6])
         ['b', 'e', 'n']
         """
-        arguments.boolean("lower_case", lower_case)
+        lower_case = arguments.boolean("lower_case", lower_case)
+        vocab_size = arguments.positive_integer("vocab_size", vocab_size)
         smallest = len(SPECIAL_PIECES) + 2
-        if arguments.positive_integer("vocab_size", vocab_size) < smallest:
+        if vocab_size < smallest:
             raise ValueError(
                 f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
             )
