@@ -68,7 +68,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
-        if noise_shape is not None:
+        if isinstance(noise_shape, (list, tuple, np.ndarray)):
             noise_shape = tuple(map(plain, noise_shape))
         super().__init__(plain(rate), noise_shape, plain(seed), **kwargs)
 
