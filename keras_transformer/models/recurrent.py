@@ -6,7 +6,10 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import PositionwiseDense
+from keras_transformer.layers.lookup import looked_up
+from keras_transformer.layers.sequences import length_of
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
+from keras_transformer.layers.waves import position_range
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
@@ -35,6 +38,27 @@ def check_shapes(target, source, memory):
             "source, d_model) must be of the same sentences. Received: shapes "
             f"{tuple(target)}, {tuple(source)} and {tuple(memory)}"
         )
+
+
+def tokens_first(ids, is_token):
+    """Ids (batch, length) with the padding of each row, wherever it is, behind its tokens."""
+    if 0 in ids.shape:
+        return ids
+    length = length_of(ids)
+    places = position_range(length)
+    order = ops.argsort(ops.where(is_token, places, places + length), axis=1)
+    return ops.take_along_axis(ids, order, axis=1)
+
+
+def in_their_places(states, is_token):
+    """States (batch, length, width) of `tokens_first` where the tokens were; padding has others."""
+    if 0 in is_token.shape:
+        return states
+    batch, length, width = ops.shape(states)
+    order = ops.maximum(ops.cumsum(ops.cast(is_token, "int32"), axis=1) - 1, 0)
+    rows = order + length * ops.arange(batch, dtype="int32")[:, None]
+    states = looked_up(ops.reshape(states, (-1, states.shape[-1])), rows)
+    return ops.reshape(states, (batch, length, width))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -77,8 +101,8 @@ class RecurrentSeq2Seq(SequenceToSequence):
         ValueError: for a bad argument, inputs that are no pair, or ids that are neither integers
             nor whole floats.
 
-    Masking: padding is found from `pad_id` and never reaches a state; a position's logits depend
-    on the real source tokens and on the target tokens up to it alone.
+    Masking: padding is found from `pad_id`, at any place of a row, and never reaches a state; a
+    position's logits depend on the real source tokens and on the target tokens up to it alone.
 
     Reference: Sutskever et al. 2014 (without attention); Bahdanau et al. 2015; Luong et al. 2015
     (attention after the recurrent layer); Bengio et al. 2015 and Mihaylova and Martins 2019
@@ -137,18 +161,18 @@ class RecurrentSeq2Seq(SequenceToSequence):
     def _create_layers(self):
         options = {"dtype": self.dtype_policy}
         self.source_embedding, self.target_embedding = new_embeddings(self)
-        recurrent, numbers = CELLS[self.cell], range(self.num_layers)
+        numbers = range(self.num_layers)
         self.encoder_layers = [
             keras.layers.Bidirectional(
-                recurrent(self.d_model // 2, return_sequences=True, name="layer", **options),
-                name=f"encoder_{number}",
-                **options,
+                self._recurrent(self.d_model // 2, "layer"), name=f"encoder_{number}", **options
             )
             for number in numbers
         ]
+        for layer in self.encoder_layers if keras.backend.backend() == "tensorflow" else ():
+            # `Bidirectional` makes them from a configuration, which knows nothing of cuDNN.
+            layer.forward_layer.supports_jit = layer.backward_layer.supports_jit = True
         self.decoder_layers = [
-            recurrent(self.d_model, return_sequences=True, name=f"decoder_{number}", **options)
-            for number in numbers
+            self._recurrent(self.d_model, f"decoder_{number}") for number in numbers
         ]
         # Layers of their own, so that each place draws its dropout from a stream of its own.
         self.encoder_dropouts, self.decoder_dropouts = (
@@ -168,6 +192,19 @@ class RecurrentSeq2Seq(SequenceToSequence):
             )
         if self.scheduled_sampling:
             self.sampling_seed = keras.random.SeedGenerator()
+
+    def _recurrent(self, width, name):
+        """A recurrent layer, on TensorFlow without cuDNN.
+
+        Keras's check before cuDNN refuses masks with a row of padding alone, which fills batches,
+        and padding that is not on the right. The operation itself runs neither in XLA nor on a
+        processor, where searches are compiled and exports served. Other backends take cuDNN for
+        layers without a mask alone.
+        """
+        use_cudnn = False if keras.backend.backend() == "tensorflow" else "auto"
+        return CELLS[self.cell](
+            width, return_sequences=True, use_cudnn=use_cudnn, name=name, dtype=self.dtype_policy
+        )
 
     def build(self, input_shape=None):
         """Builds every layer; their shapes follow from the constructor's arguments."""
@@ -225,13 +262,16 @@ class RecurrentSeq2Seq(SequenceToSequence):
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         check_shapes(target_ids.shape, mask.shape, memory.shape)
-        hidden = self.target_embedding(target_ids)
+        is_token = padding_mask(target_ids, self.pad_id)
+        hidden = self.target_embedding(tokens_first(target_ids, is_token))
         states = self.first_states(memory, mask)
         layers = zip(self.decoder_layers, self.decoder_dropouts, states, strict=True)
         for layer, dropout, first in () if 0 in target_ids.shape else layers:
             hidden = dropout(hidden, training=training)
-            # Padding ends a target, so no mask is needed: no state is read behind it.
+            # Without a mask, which would keep JAX and PyTorch from their fast kernels: where
+            # padding ends a row, no state is read behind it.
             hidden = layer(hidden, initial_state=first, training=training)
+        hidden = in_their_places(hidden, is_token)
         hidden, weights = self.attend(hidden, memory, mask)
         return self.output_dropout(hidden, training=training), weights
 

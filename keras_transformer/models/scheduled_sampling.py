@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.masking import integer_ids
+from keras_transformer.layers.sequences import begun
+from keras_transformer.masking import integer_ids, padding_mask
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -54,6 +55,9 @@ def sampled_ids(model, target_ids, memory, source_ids):
     given = target_ids[:, 1:]
     share = share_now(model.scheduled_sampling, model.sampling_seed)
     draws = keras.random.uniform(ops.shape(given), seed=model.sampling_seed)
-    taken = ops.logical_and(draws < share, given != model.pad_id)
+    is_token = padding_mask(target_ids, model.pad_id)
+    # The first token of a row is `bos_id`, which nothing before it writes.
+    may_be_written = ops.logical_and(is_token[:, 1:], begun(is_token)[:, :-1])
+    taken = ops.logical_and(draws < share, may_be_written)
     written = ops.stop_gradient(ops.cast(written, target_ids.dtype))
     return ops.concatenate([target_ids[:, :1], ops.where(taken, written, given)], axis=1)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_transformer import (
     BeamSearch,
@@ -11,7 +12,9 @@ from keras_transformer import (
     RecurrentSeq2Seq,
     Sampling,
 )
-from tests.backends import BACKEND, array, arrays, on_tensorflow
+from keras_transformer.batches import PairDataset
+from keras_transformer.checks import check_padding_invariance
+from tests.backends import BACKEND, array, arrays, gradients, on_tensorflow
 
 SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
 TARGET = np.array([[2, 5, 6, 9], [2, 7, 0, 0], [2, 9, 9, 8]])
@@ -45,6 +48,82 @@ def test_padding_and_other_rows_change_nothing(kind):
     np.testing.assert_allclose(wider[:, :4], expected, atol=1e-6)
     alone = logits(model, SOURCE[1:2, :3], TARGET[1:2, :2])
     np.testing.assert_allclose(alone, expected[1:2, :2], atol=1e-6)
+
+
+@kinds
+def test_padding_may_stand_at_any_place_of_a_row(kind):
+    model = made(**kind)
+    left = np.array([[5, 6, 7, 8, 3], [0, 0, 9, 4, 3]]), np.array([[2, 5, 6, 9], [0, 0, 2, 7]])
+    assert check_padding_invariance(model, left, side="left") < 1e-6
+    expected = logits(model, SOURCE[:2], TARGET[:2])
+    np.testing.assert_allclose(logits(model, *left)[1, 2:], expected[1, :2], atol=1e-6)
+    holes = np.array([[5, 6, 7, 8, 3], [9, 0, 4, 0, 3]]), np.array([[2, 0, 5, 6, 0, 9], [0] * 6])
+    found = logits(model, *holes)[0]
+    np.testing.assert_allclose(found[[0, 2, 3, 5]], expected[0], atol=1e-6)
+    np.testing.assert_allclose(
+        array(model.encode(holes[0]))[1, [0, 2, 4]], array(model.encode(SOURCE))[1, :3], atol=1e-6
+    )
+
+
+def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding():
+    model = made()
+    left = np.pad([np.roll(row, (row == 0).sum()) for row in SOURCE], [(0, 0), (2, 0)])
+    expected, found = (arrays(model.generate(ids, BeamSearch(2))) for ids in (SOURCE, left))
+    longest = expected.lengths.max()
+    assert (found.ids[:, :, :longest] == expected.ids[:, :, :longest]).all()
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    targets = np.array([[0, 0, 5, 6, 3], [0, 0, 0, 7, 3], [9, 9, 8, 4, 3]])
+    right = np.array([[5, 6, 3, 0, 0], [7, 3, 0, 0, 0], [9, 9, 8, 4, 3]])
+    found, expected = (arrays(model.score(SOURCE, ids)) for ids in (targets, right))
+    np.testing.assert_allclose(found.log_prob, expected.log_prob, atol=1e-5)
+
+
+@kinds
+def test_gradients_are_finite_for_rows_that_are_all_padding(kind):
+    model = made(**kind)
+    empty = np.zeros_like(SOURCE), np.zeros_like(TARGET)
+    _, found = gradients(lambda: ops.sum(model(empty, training=True) ** 2), [], model)
+    assert all(np.isfinite(gradient).all() for gradient in found)
+
+
+@on_tensorflow
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_no_graph_made_beside_a_gpu_needs_cudnn(cell, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind=None: [kind])
+
+    def operations(function, *shapes):
+        specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
+        graph = tf.function(function).get_concrete_function(*specs).graph
+        return {operation.type for operation in graph.get_operations()}
+
+    plain = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[cell](4)
+    hidden = keras.layers.Embedding(9, 4, mask_zero=True)
+    found = operations(lambda ids: plain(hidden(ids)), [None, None])
+    assert found >= {"CudnnRNNV3", "Assert"}
+    assert not plain.supports_jit
+    model = made(cell=cell)
+    for training in (False, True):
+        found = operations(lambda *ids: model(ids, training=training), [None, 5], [None, 4])  # noqa: B023
+        assert not found & {"CudnnRNNV3", "Assert"}
+    assert all(layer.supports_jit for layer in model._flatten_layers())
+
+
+@on_tensorflow
+def test_keras_refuses_the_padding_of_batches_before_cudnn():
+    # The reason why the model keeps to Keras's own loop on TensorFlow.
+    import tensorflow as tf
+    from keras.src.backend.tensorflow.rnn import _assert_valid_mask  # noqa: TID251
+
+    data = PairDataset([[5, 6]] * 5, [[7]] * 5, tokens_per_batch=16, verbose=False)
+    whole, filled = ((source != 0) for (source, _), _ in (data[0], data[1]))
+    assert whole.any(axis=1).all()
+    assert not filled.any(axis=1).all()
+    _assert_valid_mask(tf.constant(whole))
+    for mask in (filled, whole[:, ::-1]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="right-padded"):
+            _assert_valid_mask(tf.constant(mask))
 
 
 @kinds

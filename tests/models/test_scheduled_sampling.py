@@ -60,6 +60,15 @@ def test_what_no_search_may_write_is_never_given():
     assert not np.isin(ids[:, 1:][TARGET[:, 1:] != 0], (0, 2)).any()
 
 
+def test_the_first_token_stays_bos_with_padding_on_the_left():
+    model = made(scheduled_sampling=0.999)
+    left = np.array([[2, 5, 6, 9], [0, 0, 2, 7], [0, 2, 9, 9]])
+    for _ in range(3):
+        ids = array(sampled_ids(model, left, model.encode(SOURCE), SOURCE))
+        assert ((ids == 2) == (left == 2)).all()
+        assert ((ids == 0) == (left == 0)).all()
+
+
 def test_a_schedule_changes_the_share_from_step_to_step_of_fit():
     taught, *same = losses(compiled(scheduled_sampling=0.0), epochs=2)
     assert same == [taught]
