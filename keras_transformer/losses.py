@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.masking import integer_ids, padding_mask, zero_masked
+from keras_transformer.replicas import share_loss, sum_over_replicas
 
 __all__ = ["MaskedCrossentropy"]
 
@@ -93,6 +94,13 @@ class MaskedCrossentropy(keras.losses.Loss):
     on each of the V entries. Neither padding nor logits at padded positions, NaN included,
     change the loss or its gradient. A batch without a real token has loss 0.
 
+    Under a `tf.distribute` strategy both sums go over all replicas, whatever tokens each of them
+    holds. Each replica's loss is the mean divided by the number of replicas, and their gradients
+    add up to the gradient of the mean. So updates and the losses of epochs are those of one device.
+    During an epoch Keras logs the mean of the replicas' running means, which differs from one
+    device after a batch whose rows the replicas cannot share equally. On JAX, under
+    `keras.distribution.DataParallel`, nothing differs.
+
     Args:
         label_smoothing: share of the target spread over the vocabulary, in [0, 1).
         pad_id: the label that does not count.
@@ -103,6 +111,12 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Shapes:
         y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
+        sample_weight: a weight for each token, (batch, length), or for each sentence, (batch, 1)
+        or (batch,), which all its tokens have.
+
+    `class_weight` of `fit` is not for these labels. Keras takes each row for a one-hot vector and
+    weighs the sentence by the position of its largest id. The models of this package refuse it; a
+    functional model does not. Give `sample_weight=weight_of_id[labels]` instead.
 
     Returns:
         A float32 scalar, the mean over the tokens of one batch. What `fit` and `evaluate` print as
@@ -132,7 +146,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        """Returns the mean over real tokens; `sample_weight`, (batch, length), multiplies them."""
+        """Returns the mean over real tokens, each of which `sample_weight` multiplies."""
         return self.mean_over_tokens(self.call(y_true, y_pred), y_true, y_pred, sample_weight)
 
     def mean_over_tokens(self, values, y_true, y_pred, sample_weight=None):
@@ -140,13 +154,13 @@ class MaskedCrossentropy(keras.losses.Loss):
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
-            weights = weights * checked_sample_weight(sample_weight)
+            weights = weights * checked_sample_weight(sample_weight, mask)
         # Not Keras's own reduction: it also reads a mask that y_pred carries, and the labels alone
         # say what counts.
         total = ops.sum(weights * values)
-        if self.token_reduction == "sum" and sample_weight is not None:
-            return total
-        return ops.divide_no_nan(total, ops.sum(weights))
+        if not (self.token_reduction == "sum" and sample_weight is not None):
+            total = ops.divide_no_nan(total, sum_over_replicas(ops.sum(weights)))
+        return share_loss(total)
 
     def call(self, y_true, y_pred):
         """Returns the loss of each position, 0 at padding."""
@@ -166,11 +180,11 @@ class MaskedCrossentropy(keras.losses.Loss):
 def token_weights(labels, logits, pad_id):
     """True at real tokens, (batch, length), after a check of both shapes."""
     labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
-    if len(labels.shape) != 2 or len(logits.shape) != 3:
+    shapes = _known_shape(labels), _known_shape(logits)
+    if [shape and len(shape) for shape in shapes] != [2, 3]:
         raise ValueError(
             "`y_true` must have shape (batch, length) and `y_pred` (batch, length, vocab). "
-            f"Received: y_true of shape {tuple(labels.shape)} and y_pred of shape "
-            f"{tuple(logits.shape)}"
+            f"Received: y_true of shape {shapes[0]} and y_pred of shape {shapes[1]}"
         )
     return padding_mask(integer_labels(labels), pad_id)
 
@@ -180,15 +194,27 @@ def integer_labels(labels):
     return ops.cast(integer_ids("y_true", labels), "int32")
 
 
-def checked_sample_weight(sample_weight):
-    """Weights of tokens as float32, after a check that they are (batch, length)."""
-    sample_weight = ops.cast(sample_weight, "float32")
-    if len(sample_weight.shape) != 2:
+def checked_sample_weight(sample_weight, mask):
+    """Weights as float32, (batch, length) or (batch, 1), after a check that they fit `mask`."""
+    weights = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
+    shape, (batch, length) = _known_shape(weights), tuple(mask.shape)
+    # None is a size that is known only when the data is there.
+    axes = zip(shape or (), (batch, length), (batch, 1), strict=False)
+    fits = all(size in (None, labels, one) or labels is None for size, labels, one in axes)
+    if shape is None or len(shape) not in (1, 2) or not fits:
         raise ValueError(
-            "`sample_weight` must have shape (batch, length), one weight a token. "
-            f"Received: sample_weight of shape {tuple(sample_weight.shape)}"
+            "`sample_weight` must have shape (batch, length), (batch, 1) or (batch,). Received: "
+            f"sample_weight of shape {shape} for labels of shape {(batch, length)}"
         )
-    return sample_weight
+    return weights if len(shape) == 2 else weights[:, None]
+
+
+def _known_shape(tensor):
+    """The shape as a tuple, or None: TensorFlow has tensors of an unknown number of axes."""
+    try:
+        return tuple(tensor.shape)
+    except ValueError:
+        return None
 
 
 def mean_divergence(loss, labels, first_logits, second_logits, sample_weight=None):

@@ -11,12 +11,17 @@ from keras_transformer.losses import (
     token_weights,
 )
 from keras_transformer.masking import padding_mask, zero_masked
+from keras_transformer.replicas import sum_over_replicas
 
 __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
 
 
 class _OfTokens:
-    """What the metrics have in common: the label that is no token."""
+    """What the metrics have in common: the label that is no token.
+
+    Under a `tf.distribute` strategy a metric made in its scope has sums for each replica. Keras
+    adds them up at the end of an epoch alone, and logs of a batch would be means over replicas.
+    """
 
     def __init__(self, pad_id, name, dtype):
         super().__init__(name=name, dtype=dtype)
@@ -27,7 +32,18 @@ class _OfTokens:
         return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
 
 
-class _TokenMean(_OfTokens, keras.metrics.Mean):
+class _Mean(_OfTokens, keras.metrics.Mean):
+    """Mean over all positions seen so far, on every replica."""
+
+    def result(self):
+        """Returns the mean."""
+        total, count = (
+            sum_over_replicas(ops.cast(sums, self.dtype)) for sums in (self.total, self.count)
+        )
+        return ops.divide_no_nan(total, count)
+
+
+class _TokenMean(_Mean):
     """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
@@ -35,7 +51,7 @@ class _TokenMean(_OfTokens, keras.metrics.Mean):
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
         if sample_weight is not None:
-            weights = weights * checked_sample_weight(sample_weight)
+            weights = weights * checked_sample_weight(sample_weight, mask)
         values = zero_masked(self.token_values(ops.cast(y_true, "int32"), y_pred), mask)
         # One axis: Mean would average each row first, and rows of long batches would count less.
         return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
@@ -162,11 +178,12 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
 
     def result(self):
         """Returns the number of tokens seen so far."""
-        return super().result() + 0  # PyTorch: not the sum itself, which validation goes on with
+        # PyTorch: not the sum itself, which validation goes on with.
+        return sum_over_replicas(super().result()) + 0
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class PaddingRatio(_OfTokens, keras.metrics.Mean):
+class PaddingRatio(_Mean):
     """Measures which share of the target positions is padding.
 
     `padding_ratio = sum(label == pad_id) / positions`

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import plain
+from keras_transformer.replicas import count_replicas, refuse_accumulation
 
 __all__ = ["FusedAdam"]
 
@@ -26,6 +27,9 @@ class FusedAdam(KerasAdam):
     the memory of the weights once less. Under JAX and PyTorch, and with `amsgrad`, the update is
     Keras's.
 
+    Under a `tf.distribute` strategy it clips the sum of the replicas' gradients, as on one device.
+    Keras's optimizers clip the gradients of each replica.
+
     Args:
         learning_rate: a number or a schedule.
         beta_1: share of the gradients' mean that is kept at an update.
@@ -34,7 +38,8 @@ class FusedAdam(KerasAdam):
         **kwargs: of `keras.optimizers.Adam`, as `gradient_accumulation_steps`.
 
     Raises:
-        ValueError: for a bad argument.
+        ValueError: for a bad argument, and for `gradient_accumulation_steps` under a strategy of
+            several replicas, where Keras cannot accumulate.
 
     Reference: Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization", section 2, its
     last paragraph, where epsilon is added after the correction.
@@ -52,6 +57,22 @@ class FusedAdam(KerasAdam):
     @functools.wraps(KerasAdam.__init__)
     def __init__(self, *args, **kwargs):
         super().__init__(*map(plain, args), **{name: plain(v) for name, v in kwargs.items()})
+
+    def build(self, variables):
+        """Creates the moments."""
+        refuse_accumulation(self, count_replicas())
+        super().build(variables)
+
+    def _clip_gradients(self, grads):
+        # Those of a replica are a part of a sum, which is clipped as soon as it is made.
+        return grads if count_replicas() > 1 else super()._clip_gradients(grads)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        # Only TensorFlow's optimizers have this method.
+        grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
+        if count_replicas() > 1:
+            grads = super()._clip_gradients(grads)
+        return list(zip(grads, variables, strict=True))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # What all weights share is computed once: for each of them it would be a sixth of the

@@ -21,6 +21,7 @@ MAX_LINES = 400
 LEVELS = {
     "arguments": (0, 0),
     "masking": (0, 1),
+    "replicas": (0, 1),
     "schedules": (0, 2),
     "losses": (0, 2),
     "optimizers": (0, 2),
@@ -43,6 +44,7 @@ WHEN_CALLED = {
     "callbacks": {"sacrebleu"},
     "optimizers": {"tensorflow"},  # where it is the backend
     "plots": {"matplotlib"},
+    "replicas": {"tensorflow"},  # where it is the backend
 }  # imported inside a function, by those who ask for it
 TEXT_METHODS = {"read_text", "write_text", "TextIOWrapper"}
 TEXT_MODES = {f"{mode}{kind}" for mode in ("r", "w", "x", "a") for kind in ("", "t", "+", "t+")}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_transformer import MaskedCrossentropy
+from keras_transformer import MaskedCrossentropy, Perplexity
 from tests.backends import array, compiled, gradients, normal, on_tensorflow, with_mask
 from tests.numpy_reference import log_softmax
 
@@ -94,9 +94,51 @@ def test_sample_weights_weigh_tokens():
     assert loss_of(LABELS, LOGITS, sample_weight=weight) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_weight_for_each_sentence_is_refused():
-    with pytest.raises(ValueError, match=r"\(batch, length\).*Received: .*shape \(2,\)"):
-        loss_of(LABELS, LOGITS, sample_weight=np.ones(BATCH, "float32"))
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)], ids=str)
+@pytest.mark.parametrize("length", [LENGTH, BATCH], ids=["longer", "as many tokens as sentences"])
+def test_a_weight_for_each_sentence_weighs_its_tokens(shape, length, reduction):
+    labels, logits, weight = LABELS[:, :length], LOGITS[:, :length], np.array([2.0, 0.5], "float32")
+    spread = np.repeat(weight[:, None], length, axis=1)
+    expected = loss_of(labels, logits, sample_weight=spread, reduction=reduction)
+    found = loss_of(labels, logits, sample_weight=weight.reshape(shape), reduction=reduction)
+    assert found == pytest.approx(expected, rel=1e-6)
+    uniform = loss_of(labels, logits, sample_weight=np.ones(shape), reduction=reduction)
+    assert uniform != pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3, 5), (1, 5), (2, 4), (5, 2), (2, 5, 1)], ids=str)
+def test_weights_that_do_not_fit_the_labels_are_refused(shape):
+    with pytest.raises(ValueError, match="`sample_weight` must have shape") as caught:
+        loss_of(LABELS, LOGITS, sample_weight=np.ones(shape, "float32"))
+    assert f"sample_weight of shape {shape} for labels of shape (2, 5)" in str(caught.value)
+
+
+@on_tensorflow
+def test_weights_and_labels_of_an_unknown_number_of_axes_are_refused():
+    import tensorflow as tf
+
+    loss = MaskedCrossentropy()
+    unknown = tf.TensorSpec(None)
+    with pytest.raises(ValueError, match="Received: sample_weight of shape None for labels"):
+        tf.function(lambda w: loss(LABELS, LOGITS, w)).get_concrete_function(unknown)
+    with pytest.raises(ValueError, match="Received: y_true of shape None"):
+        tf.function(lambda labels: loss(labels, LOGITS)).get_concrete_function(unknown)
+
+
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)], ids=str)
+def test_fit_takes_a_weight_for_each_sentence(shape):
+    weight = np.array([2.0, 0.5], "float32")
+    histories = []
+    for given_weight in (np.repeat(weight[:, None], LENGTH, axis=1), weight.reshape(shape)):
+        keras.utils.set_random_seed(1)
+        layers = [keras.Input((LENGTH,), dtype="int32"), keras.layers.Embedding(7, 7)]
+        model = keras.Sequential(layers)
+        model.compile("sgd", MaskedCrossentropy(), weighted_metrics=[Perplexity()])
+        fit = model.fit(LABELS, LABELS, sample_weight=given_weight, epochs=2, verbose=0)
+        histories.append(fit.history)
+    for name, expected in histories[0].items():
+        assert histories[1][name] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -86,11 +86,23 @@ def test_padding_and_what_is_stored_there_changes_nothing(metric, bad):
     assert measured(metric(), (padded, spoilt)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2,), (2, 1)], ids=str)
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_weight_for_each_sentence_is_refused_even_when_there_are_as_many_tokens(metric):
+def test_a_weight_for_each_sentence_weighs_its_tokens(metric, shape):
+    labels, logits = np.array([[1, 2], [2, 0]]), normal(4, 2, 2, 4, scale=3.0)
+    logits[0, 0, 1] = logits[1, 0, 1] = 20.0  # right in the first sentence alone
+    weight = np.array([3.0, 1.0], "float32")
+    spread = measured(metric(), (labels, logits, np.repeat(weight[:, None], 2, axis=1)))
+    found = measured(metric(), (labels, logits, weight.reshape(shape)))
+    assert found == pytest.approx(spread, rel=1e-5)
+    assert measured(metric(), (labels, logits)) != pytest.approx(spread, rel=1e-3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_weights_that_do_not_fit_the_labels_are_refused(metric):
     labels, logits = np.array([[1, 2], [2, 1]]), np.zeros((2, 2, 4), "float32")
-    with pytest.raises(ValueError, match=r"`sample_weight` must have shape \(batch, length\)"):
-        metric().update_state(labels, logits, np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"Received: sample_weight of shape \(3,\) for labels"):
+        metric().update_state(labels, logits, np.ones(3, "float32"))
 
 
 @pytest.mark.parametrize("metric", METRICS)

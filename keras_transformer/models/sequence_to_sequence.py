@@ -6,6 +6,7 @@ from keras_transformer.layers.composite import Composite
 from keras_transformer.losses import mean_divergence
 from keras_transformer.models.decoding_step import search_targets
 from keras_transformer.models.scoring import score_targets
+from keras_transformer.replicas import refuse_accumulation
 
 
 class SequenceToSequence(Composite, keras.Model):
@@ -31,6 +32,33 @@ class SequenceToSequence(Composite, keras.Model):
         # are those of the last `build`, which Keras's `export` reads.
         if not self.built:
             self.build(((None, None), (None, None)))
+
+    def fit(self, x=None, y=None, *args, class_weight=None, **kwargs):
+        """Trains as Keras's `fit`, without `class_weight`."""
+        self._refuse_untrainable(class_weight)
+        return super().fit(x, y, *args, **kwargs)
+
+    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
+        """Trains as Keras's `train_on_batch`, without `class_weight`."""
+        self._refuse_untrainable(class_weight)
+        return super().train_on_batch(x, y, sample_weight, **kwargs)
+
+    def _refuse_untrainable(self, class_weight):
+        """Raises `ValueError` where Keras would train by wrong weights, or fail without a reason.
+
+        Not in `compile`: Keras does not call one that is overridden when it loads a model.
+        """
+        if class_weight is not None:
+            raise ValueError(
+                "`class_weight` must be None. Keras takes labels (batch, length) for one-hot "
+                "vectors and weighs each sentence by the position of its largest id. Give "
+                "`sample_weight=weight_of_id[labels]` instead. "
+                f"Received: class_weight={class_weight!r}"
+            )
+        if keras.backend.backend() == "tensorflow":
+            optimizer = getattr(self, "optimizer", None)  # without `compile` Keras raises
+            optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+            refuse_accumulation(optimizer, self.distribute_strategy.num_replicas_in_sync)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         """Returns the compiled loss, in training with R-drop where the model has it."""

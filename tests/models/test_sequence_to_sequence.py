@@ -1,0 +1,33 @@
+"""What all models from sequence to sequence refuse before a training."""
+
+import numpy as np
+import pytest
+
+from keras_transformer import MaskedCrossentropy, Transformer
+from tests.backends import array
+
+IDS = np.array([[2, 5, 6], [2, 7, 0]])
+
+
+def compiled_model():
+    model = Transformer(9, num_layers=1, d_model=4, num_heads=1, d_ff=4)
+    model.compile("sgd", MaskedCrossentropy())
+    return model
+
+
+@pytest.mark.parametrize("method", ["fit", "train_on_batch"])
+def test_class_weights_are_refused_with_what_to_give_instead(method):
+    train = getattr(compiled_model(), method)
+    with pytest.raises(ValueError, match="`class_weight` must be None") as caught:
+        train((IDS, IDS), IDS, class_weight={5: 2.0})
+    assert "sample_weight=weight_of_id[labels]" in str(caught.value)
+    assert "Received: class_weight={5: 2.0}" in str(caught.value)
+
+
+def test_a_table_of_the_ids_weights_is_what_to_give_instead():
+    weight_of_id = np.ones(9, "float32")
+    weight_of_id[5:] = 0.0  # no label counts but 2: the first of each sentence
+    model = compiled_model()
+    found = model.test_on_batch((IDS, IDS), IDS, sample_weight=weight_of_id[IDS])
+    expected = MaskedCrossentropy()(IDS[:, :1], model((IDS, IDS))[:, :1])
+    assert float(found) == pytest.approx(float(array(expected)), rel=1e-5)

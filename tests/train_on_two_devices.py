@@ -1,0 +1,216 @@
+"""Trainings on one device and on two, as JSON: `MirroredStrategy`, or on JAX `DataParallel`.
+
+A process of its own runs it: the two devices are made before TensorFlow or JAX starts.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+
+import keras
+import numpy as np
+
+from keras_transformer import (
+    FusedAdam,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    PaddingRatio,
+    Perplexity,
+    TokenCount,
+    Transformer,
+)
+from keras_transformer.models.sequence_to_sequence import SequenceToSequence
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+ON_JAX = keras.backend.backend() == "jax"
+VOCAB = 7
+# Batches of 4 and of 3 rows, so that the replicas have 2 and 2, then 2 and 1 of them: 5, 3, 7
+# and 1 tokens. Keras refuses such a batch as the first. On JAX the number of devices divides that
+# of the rows.
+LABELS = np.array(
+    [[1, 2, 3, 4], [5, 0, 0, 0], [2, 3, 0, 0], [4, 0, 0, 0]]
+    + [[6, 5, 4, 3], [1, 6, 2, 0], [3, 0, 0, 0]]
+)
+WEIGHTS = np.where(LABELS, 0.5 + np.arange(28).reshape(7, 4) % 3, 0).astype("float32")
+
+
+def embedding(regularizer=None):
+    return keras.layers.Embedding(VOCAB, VOCAB, embeddings_regularizer=regularizer)
+
+
+def functional_model():
+    return keras.Sequential([keras.Input((4,), dtype="int32"), embedding()])
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class TwoPasses(SequenceToSequence):
+    """Its second pass of a training step differs from the first, without chance."""
+
+    r_drop = 3.0
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = embedding(keras.regularizers.L2(0.01))
+        self.counter = threading.local()  # each replica is traced by a thread of its own
+
+    def build(self, input_shape):
+        self.embedding.build(input_shape)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        logits = self.embedding(inputs)
+        self.counter.passes = getattr(self.counter, "passes", 0) + bool(training)
+        return logits * (1.0 if self.counter.passes % 2 else -0.5)
+
+
+def small_transformer():
+    return Transformer(VOCAB, num_layers=1, d_model=4, num_heads=1, d_ff=4, dropout=0.0)
+
+
+def built(model):
+    model.build((None, 4))
+    return model
+
+
+def sgd():
+    return keras.optimizers.SGD(1.0)
+
+
+def adam(**options):
+    # A large epsilon: without one Adam's update hardly depends on the size of the gradients.
+    return lambda: FusedAdam(0.5, epsilon=1.0, **options)
+
+
+CASES = {
+    "mean": {},
+    "a Transformer": {"model": small_transformer, "optimizer": adam(global_clipnorm=0.1)},
+    "mean, eagerly": {"run_eagerly": True},
+    "weights of sentences": {"weights": WEIGHTS[:, 0]},
+    "sum of weights of tokens": {"weights": WEIGHTS, "reduction": "sum"},
+    "R-drop with a regulariser": {"model": lambda: built(TwoPasses())},
+    "R-drop of a weighted sum": {
+        "model": lambda: built(TwoPasses()),
+        "weights": WEIGHTS,
+        "reduction": "sum",
+    },
+    "clipped by the norm of a gradient": {"optimizer": adam(clipnorm=0.1)},
+    "clipped by value": {"optimizer": adam(clipvalue=0.01)},
+    "clipped with weight decay": {"optimizer": adam(global_clipnorm=0.1, weight_decay=0.1)},
+}
+
+
+if ON_JAX:
+    CASES["accumulated"] = {
+        "optimizer": lambda: keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+    }
+else:
+    CASES["a last batch of a single row"] = {"rows": slice(0, 5)}
+
+
+class Batches(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.logs = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.logs.append({name: float(value) for name, value in logs.items()})
+
+
+def trained(
+    scope,
+    model=functional_model,
+    optimizer=sgd,
+    reduction="mean",
+    weights=None,
+    rows=slice(0, 6 if ON_JAX else 7),
+    **options,
+):
+    """What a training of two epochs logs and leaves."""
+    keras.utils.set_random_seed(1)
+    with scope():
+        model = model()
+        model.compile(
+            optimizer(),
+            MaskedCrossentropy(0.1, reduction=reduction),
+            metrics=[TokenCount(), PaddingRatio(), Perplexity()],
+            weighted_metrics=[MaskedAccuracy()],
+            jit_compile=False,
+            **options,
+        )
+    batches = Batches()
+    labels = LABELS[rows]
+    weights = None if weights is None else weights[rows]
+    inputs = (labels, labels) if isinstance(model, Transformer) else labels
+    fit = dict(sample_weight=weights, batch_size=4, verbose=0)
+    history = model.fit(inputs, labels, epochs=2, shuffle=False, callbacks=[batches], **fit).history
+    evaluated = model.evaluate(inputs, labels, **fit, return_dict=True)
+    return {
+        "history": history,
+        "batches": batches.logs,
+        "evaluated": evaluated,
+        "weights": [weight.tolist() for weight in model.get_weights()],
+    }
+
+
+def refusal(strategy, optimizer, make_model):
+    """The error of a training that accumulates gradients."""
+    with strategy.scope():
+        model = make_model()
+        try:
+            model.compile(optimizer(0.1, gradient_accumulation_steps=2), MaskedCrossentropy())
+            model.fit(LABELS[:4], LABELS[:4], verbose=0)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def shares(strategy):
+    """The replicas' losses of a loop of the user's own, and a loss outside of the replicas."""
+    logits = np.eye(VOCAB, dtype="float32")[LABELS]
+    loss = MaskedCrossentropy()
+    whole = float(loss(LABELS, logits))
+    data = tf.data.Dataset.from_tensor_slices((LABELS, logits)).batch(7)
+    with strategy.scope():
+        batch = next(iter(strategy.experimental_distribute_dataset(data)))
+        parts = strategy.experimental_local_results(tf.function(strategy.run)(loss, args=batch))
+        outside = float(loss(LABELS, logits))
+    return {"whole": whole, "parts": [float(part) for part in parts], "outside": outside}
+
+
+@contextlib.contextmanager
+def data_parallel():
+    keras.distribution.set_distribution(keras.distribution.DataParallel())
+    yield
+
+
+def mirrored_strategy():
+    [cpu] = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def main():
+    results = {}
+    if ON_JAX:
+        scope = data_parallel
+    else:
+        two = mirrored_strategy()
+        scope = two.scope
+        results["shares"] = shares(two)
+        results["refusals"] = [
+            refusal(two, FusedAdam, functional_model),
+            refusal(two, keras.optimizers.SGD, small_transformer),
+        ]
+    for number, where in ((1, contextlib.nullcontext), (2, scope)):
+        results[number] = {name: trained(where, **options) for name, options in CASES.items()}
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
