@@ -13,6 +13,7 @@ from keras_transformer.serving.directories import tensorflow_path
 
 # What the model card says of itself.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
+OWN_FIELDS |= {"split_sentences", "separator"}
 EXTRA = "assets.extra"  # where a SavedModel keeps what is not of its graph
 PIECES_TRIED = 50  # in search of one that can be repeated
 WARM_UP = "tf_serving_warmup_requests"
@@ -78,6 +79,8 @@ def model_card(translator, card, operations):
             "max_segments": graph.max_segments,
             "shapes": translator.shapes,
         },
+        "split_sentences": graph.split_sentences,
+        "separator": graph.separator,
         "jit_compile": compiled.jit_compile,
         "operations": sorted(operations),
         "versions": {
@@ -105,6 +108,7 @@ def warm_up_requests(translator):
         "max_length": np.array([0], "int32"),
         "num_hypotheses": np.array([0], "int32"),
         "prefix": np.array([""], object),
+        "split_sentences": np.array([-1], "int32"),
     }
     yield "score", {"source": text, "target": text}
     yield "translate", {"text": text, **options}

@@ -7,7 +7,6 @@ from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.serving.alignment import piece_offsets, without_edges
 from keras_transformer.serving.segments import SegmentSplitter
-from keras_transformer.text.strings import valid_utf8
 
 SIGNATURES = ("serving_default", "n_best", "score", "translate", "align", "encode")
 
@@ -28,17 +27,27 @@ TEXT = per_text(tf.string, "text")
 class TranslationGraph(tf.Module):
     """Divides texts, turns them into ids for a `CompiledModel`, and makes strings of what it gives.
 
-    A text that is longer than the model reads is divided into segments at the ends of sentences;
-    the segments of all texts are one batch, and what comes of them is put together again.
+    A text is divided into its sentences if that is asked for, and, where it is longer than the
+    model reads, into segments at the ends of sentences. The segments of all texts are one batch,
+    and what comes of them is put together again.
 
     Args:
         compiled: a `CompiledModel`.
         source_tokenizer, target_tokenizer: tokenizers with the ids of its model.
-        max_segments: the most segments of a text; one that needs more is refused.
+        max_segments: the most segments of a text that is too long; one that needs more is refused.
         separator: str that joins the translations of a text's segments.
+        split_sentences: bool, whether texts are divided into their sentences.
     """
 
-    def __init__(self, compiled, source_tokenizer, target_tokenizer, max_segments, separator):
+    def __init__(
+        self,
+        compiled,
+        source_tokenizer,
+        target_tokenizer,
+        max_segments,
+        separator,
+        split_sentences,
+    ):
         super().__init__(name="translation_graph")
         self.compiled = compiled
         self.model = compiled.model
@@ -47,8 +56,9 @@ class TranslationGraph(tf.Module):
         self.target_tokenizer = target_tokenizer
         self.max_segments = max_segments
         self.separator = separator
+        self.split_sentences = split_sentences
         longest = compiled.length_sizes[-1] - 1  # `eos_id` comes after it
-        self.split = SegmentSplitter(source_tokenizer.surfaces(), longest, max_segments)
+        self.split = SegmentSplitter(source_tokenizer, longest, max_segments)
 
     @signature(TEXT)
     def serving_default(self, text):
@@ -72,21 +82,25 @@ class TranslationGraph(tf.Module):
         per_text(tf.int32, "max_length"),
         per_text(tf.int32, "num_hypotheses"),
         per_text(tf.string, "prefix"),
+        per_text(tf.int32, "split_sentences"),
     )
-    def translate(self, text, length_penalty, max_length, num_hypotheses, prefix):
+    def translate(
+        self, text, length_penalty, max_length, num_hypotheses, prefix, split_sentences
+    ):
         """The best translations of each text, under options of its own.
 
-        An option that is not above 0 (of the penalty: not at least 0), or is no number, asks for
-        the export's own.
+        An option that is not above 0 (of the penalty and of `split_sentences`: not at least 0), or
+        is no number, asks for the export's own.
         """
-        options = (length_penalty, max_length, num_hypotheses, prefix)
+        options = (length_penalty, max_length, num_hypotheses, prefix, split_sentences)
         message = "there must be as many options of each kind as texts"
         same = [
             tf.debugging.assert_equal(tf.shape(option), tf.shape(text), message)
             for option in options
         ]
         with tf.control_dependencies(same):
-            segments = self.split(self.source_tokenizer.tokenize(text))
+            own = self._by_sentence(text)
+        segments = self.split(text, tf.where(split_sentences >= 0, split_sentences > 0, own))
         limits = tf.where(max_length > 0, max_length, tf.int32.max)
         prefix_ids, too_long = self._prefixes(segments, prefix, limits)
         own_penalty = getattr(self.search, "length_penalty", 0.0)
@@ -129,8 +143,7 @@ class TranslationGraph(tf.Module):
     @signature(TEXT)
     def align(self, text):
         """The best translation of each text, and which part of the text each piece is read from."""
-        tokens, *offsets = self.source_tokenizer.tokenize_with_offsets(text)
-        segments = self.split(tokens)
+        segments, origins = self.split.with_origins(text, self._by_sentence(text))
         row = tf.TensorSpec([None, self.compiled.longest_output], tf.int32)
         translations, pieces, places, *written = self.compiled.map(
             "align_ids",
@@ -141,12 +154,11 @@ class TranslationGraph(tf.Module):
         is_piece = tf.sequence_mask(pieces, self.compiled.longest_output)
         before = self._bytes_before(segments, translations)[:, None]
         read = without_edges(
-            tf.gather(valid_utf8(text), segments.texts),
-            *(self._at(places, segments, part) for part in offsets),
+            origins.strings, self._at(places, origins.starts), self._at(places, origins.ends)
         )
         columns = {
-            "source_start": read[0],
-            "source_end": read[1],
+            "source_start": read[0] + origins.begins[:, None],
+            "source_end": read[1] + origins.begins[:, None],
             "target_start": written[0] + before,
             "target_end": written[1] + before,
         }
@@ -164,7 +176,7 @@ class TranslationGraph(tf.Module):
     @signature(TEXT)
     def encode(self, text):
         """The mean of the encoder's vectors over the tokens of each text."""
-        segments = self.split(self.source_tokenizer.tokenize(text))
+        segments = self.split(text, self._by_sentence(text))
         source_ids = self._with_eos(segments.tokens)
         spec = tf.TensorSpec([None, self.model.d_model])
         (sums,) = self.compiled.map("encode_ids", [source_ids], [spec])
@@ -178,7 +190,7 @@ class TranslationGraph(tf.Module):
 
     def _hypotheses(self, text):
         """Translations and scores (batch, hypotheses), and which texts were too long, (batch,)."""
-        segments = self.split(self.source_tokenizer.tokenize(text))
+        segments = self.split(text, self._by_sentence(text))
         inputs = [self._with_eos(segments.tokens)]
         found = self._search("search_ids", inputs, self.compiled.num_hypotheses)
         return *self._joined(segments, segments.refused, *found), segments.refused
@@ -244,12 +256,14 @@ class TranslationGraph(tf.Module):
         first = tf.boolean_mask(ends, segments.first)
         return ends - tf.gather(first, segments.texts) + separators
 
-    def _at(self, places, segments, offsets):
-        """Of ragged offsets of texts, those of the segments at `places`, (segments, length)."""
-        kept = tf.ragged.boolean_mask(offsets, ~segments.refused)
-        rows = segments.tokens.with_flat_values(kept.flat_values)
+    def _by_sentence(self, text):
+        """The export's own choice for each text, bool (batch,)."""
+        return tf.fill([tf.size(text)], self.split_sentences)
+
+    def _at(self, places, offsets):
+        """Of ragged offsets (segments, length) those at `places`, (segments, length)."""
         width = self.compiled.length_sizes[-1]
-        return tf.gather(rows.to_tensor(0, shape=[None, width]), places, batch_dims=1)
+        return tf.gather(offsets.to_tensor(0, shape=[None, width]), places, batch_dims=1)
 
     def _prefixes(self, segments, prefix, limits):
         """Ids of the prefixes (segments, length), and which are too long.

@@ -43,11 +43,14 @@ class Translator:
         max_source_length: the longest source read at once, in tokens with `eos_id`; when None,
             256, or what the model's positions allow. A longer one is divided at ends of
             sentences, or else of words, and its parts are translated.
-        max_segments: the most parts of a text; 1 divides none. A text that needs more is refused:
-            its translation is empty, with a warning here and `truncated` true in the SavedModel's
-            answer.
+        max_segments: the most parts of a text that is too long; 1 divides none. A text that needs
+            more is refused: its translation is empty, with a warning here and `truncated` true in
+            the SavedModel's answer.
         separator: what the translations of the parts are joined by; "" for languages that are
             written without spaces.
+        split_sentences: whether each sentence of a text is translated on its own, whatever the
+            text's length. For a model of single sentences, which may leave out all but the first.
+            False for documents and for what is no text of sentences.
         max_batch_tokens: source tokens translated at once, padding included: the longer the
             texts, the fewer at once.
         jit_compile: whether XLA compiles the search, which makes it faster. A CPU
@@ -91,6 +94,7 @@ class Translator:
         quantize=None,
         max_segments=16,
         separator=" ",
+        split_sentences=False,
     ):
         target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
         max_length, max_source_length = checked_lengths(model, max_length, max_source_length)
@@ -99,6 +103,7 @@ class Translator:
         if not isinstance(separator, str):
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         jit_compile = arguments.boolean("jit_compile", jit_compile)
+        split_sentences = arguments.boolean("split_sentences", split_sentences)
         check_tokenizer("source", source_tokenizer, model)
         check_tokenizer("target", target_tokenizer, model)
         quantize = arguments.one_of("quantize", quantize, (None, "int8"))
@@ -121,7 +126,12 @@ class Translator:
             quantized=bool(quantize),
         )
         self.graph = TranslationGraph(
-            self.compiled, source_tokenizer, target_tokenizer, max_segments, separator
+            self.compiled,
+            source_tokenizer,
+            target_tokenizer,
+            max_segments,
+            separator,
+            split_sentences,
         )
 
     @property
@@ -157,7 +167,13 @@ class Translator:
         return [hypotheses(row) for row in self._in_calls(self.graph.n_best, texts, progress)]
 
     def translate(
-        self, texts, length_penalty=None, max_length=None, num_hypotheses=None, prefixes=None
+        self,
+        texts,
+        length_penalty=None,
+        max_length=None,
+        num_hypotheses=None,
+        prefixes=None,
+        split_sentences=None,
     ):
         """As `n_best`, with options of this call.
 
@@ -173,6 +189,8 @@ class Translator:
                 target tokenizer reverses; an empty text gives an empty translation whatever its
                 prefix. With one longer than the output may be, or than the longest source, a
                 text has no translation, and the call warns.
+            split_sentences: whether each sentence is translated on its own; as the translator has
+                it when None.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -193,6 +211,8 @@ class Translator:
                 f"`num_hypotheses` must be at most {self.graph.search.beam_size}, the beam size. "
                 f"Received: num_hypotheses={num_hypotheses}"
             )
+        if split_sentences is not None:
+            split_sentences = arguments.boolean("split_sentences", split_sentences)
         check_texts("texts", texts)
         prefixes = [""] * len(texts) if prefixes is None else prefixes
         check_texts("prefixes", prefixes)
@@ -208,6 +228,7 @@ class Translator:
             tf.fill([count], min(max_length or 0, self.compiled.longest_output)),
             tf.fill([count], num_hypotheses or 0),
             string_tensor(prefixes),
+            tf.fill([count], -1 if split_sentences is None else int(split_sentences)),
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         width = num_hypotheses or self.compiled.num_hypotheses

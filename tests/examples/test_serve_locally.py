@@ -97,6 +97,7 @@ def test_it_answers_as_python_does_in_both_forms(server):
     status, columns = server.post({"signature_name": "n_best", "inputs": {"text": texts}})
     assert [row[0] for row in columns["outputs"]["translations"]] == expected
     request = {"text": "abc", "length_penalty": -1, "max_length": 0, "num_hypotheses": 1}
+    request["split_sentences"] = -1
     status, rows = server.post(
         {"signature_name": "translate", "instances": [{**request, "prefix": "G"}]}
     )

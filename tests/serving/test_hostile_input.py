@@ -158,6 +158,7 @@ def test_every_signature_survives_hostile_texts_and_options(signatures):
             "length_penalty": np.array(generator.choices(numbers, k=300), "float32"),
             "max_length": np.array(generator.choices(integers, k=300), "int32"),
             "num_hypotheses": np.array(generator.choices(integers, k=300), "int32"),
+            "split_sentences": np.array(generator.choices(integers, k=300), "int32"),
         },
     }
     order = np.random.default_rng(1).permutation(300)

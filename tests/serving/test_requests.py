@@ -1,5 +1,7 @@
 """What a request may ask for: options of its own, alignments, vectors."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +14,7 @@ from keras_transformer.serving.translation_graph import TranslationGraph
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 
 
-def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None):
+def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None, split=-1):
     """The answer of the signature `translate`; an option is one value or one for each text."""
     size = len(texts)
     options = (
@@ -24,6 +26,7 @@ def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None):
         tf.constant(texts, tf.string, [size]),
         *options,
         tf.constant(prefixes or [""] * size, tf.string, [size]),
+        tf.fill([size], split) if np.isscalar(split) else tf.constant(split),
     )
     return {name: column.numpy() for name, column in answer.items()}
 
@@ -150,6 +153,71 @@ def test_a_prefix_longer_than_the_model_reads_is_refused():
     assert answer["translations"][1, 0] == b"CBA"
 
 
+def test_each_text_may_be_divided_into_its_sentences():
+    text, own = "abc\ndef", translator()(["abc\ndef"])[0]
+    answer = request([text, text, text, "fed", ""], split=[1, 0, -1, 1, 1])
+    assert answer["translations"][:, 0].tolist() == [
+        b"CBA FED",
+        own.encode(),
+        own.encode(),
+        b"DEF",
+        b"",
+    ]
+    assert own != "CBA FED"
+    assert translator().translate([text], split_sentences=True)[0][0][0] == "CBA FED"
+    assert translator().translate([text], split_sentences=False)[0][0][0] == own
+
+
+def test_what_stands_for_sentences_is_what_stands_for_the_parts_of_a_long_text():
+    divides = divider()
+    sentences = ["abc", "gf", "bde"]
+    text = "\n".join(sentences)
+    alone = divides.n_best(sentences)
+    assert divides([text, "fed"]) == ["CBA FG EDB", "DEF"]
+    assert divides.n_best([text])[0][0][0] == " ".join(row[0][0] for row in alone)
+    for rank, (translation, score) in enumerate(divides.n_best([text])[0]):
+        assert translation == " ".join(row[rank][0] for row in alone)
+        assert score == pytest.approx(sum(row[rank][1] for row in alone), abs=1e-5)
+    assert divides.translate([text], split_sentences=False) == translator().translate([text])
+    assert divides.score(["abc\nde"], ["CBA"]) == translator().score(["abc\nde"], ["CBA"])
+    # With `eos_id`, 4, 3 and 4 tokens.
+    vectors = divides.encode(sentences)
+    np.testing.assert_allclose(
+        divides.encode([text])[0], np.average(vectors, 0, [4, 3, 4]), atol=1e-5
+    )
+    (answer,) = divides.translate([text], max_length=3, prefixes=["G"])
+    assert answer[0][0].startswith("G")
+    assert all(len(word) <= 2 for word in answer[0][0].split()[1:])
+
+
+def test_pieces_of_all_sentences_are_aligned_in_their_text():
+    ((translation, pairs),) = divider().align(["\n abc \n\nde"])
+    ((first, first_pairs), (second, second_pairs)) = divider().align(["abc", "de"])
+    assert translation == f"{first} {second}"
+    moved = [(shifted(target, 0), shifted(source, 2)) for target, source in first_pairs]
+    moved += [(shifted(target, 4), shifted(source, 8)) for target, source in second_pairs]
+    assert pairs == moved
+
+
+def shifted(part, by):
+    return slice(part.start + by, part.stop + by)
+
+
+@functools.cache
+def divider():
+    """The translator, which divides every text."""
+    own = translator()
+    return Translator(
+        own.compiled.model,
+        own.graph.source_tokenizer,
+        search=own.compiled.search,
+        max_length=12,
+        max_source_length=32,
+        max_batch_tokens=64,
+        split_sentences=True,
+    )
+
+
 def test_options_are_as_many_as_texts():
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many options"):
         request(["abc", "de"], count=[1])
@@ -163,6 +231,7 @@ def test_options_are_as_many_as_texts():
         ("max_length", 0),
         ("num_hypotheses", 4),
         ("num_hypotheses", 1.5),
+        ("split_sentences", 1),
         ("prefixes", ["a", "b"]),
         ("prefixes", "a"),
     ],

@@ -67,6 +67,15 @@ def test_a_prefix_is_what_the_text_ends_in():
     assert len(text.split()) > 12 + 4
 
 
+def test_sentences_keep_their_order_and_the_last_has_the_prefix():
+    reverse, _ = translators()
+    texts = ["a b c", "d e f"]
+    ((first, _), *_), ((second, _), *_) = reverse.translate(texts, prefixes=["", "D"])
+    (((text, _), *_),) = reverse.translate(["\n".join(texts)], prefixes=["D"], split_sentences=True)
+    assert text == f"{first} {second}"
+    assert text.endswith("D")
+
+
 def test_an_export_writes_the_same(tmp_path):
     reverse, _ = translators()
     export(reverse, tmp_path / "model", verbose=False)

@@ -3,24 +3,34 @@
 import functools
 
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.serving.segments import SegmentSplitter
-from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from keras_transformer.serving.sentences import find_sentences
+from keras_transformer.text import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    SymbolTokenizer,
+    WordPieceTokenizer,
+)
+from keras_transformer.text.strings import string_tensor
 
 CHARACTERS = CharacterTokenizer("abcd ,.!?\n\"'”。…)")
 
 
 @functools.cache
 def splitter(tokenizer, longest, max_segments):
-    return SegmentSplitter(tokenizer.surfaces(), longest, max_segments)
+    return SegmentSplitter(tokenizer, longest, max_segments)
 
 
-def parts(texts, longest, max_segments=16, tokenizer=CHARACTERS):
+def parts(texts, longest, max_segments=16, tokenizer=CHARACTERS, by_sentence=False):
     """The segments of each text as strings; None for a text that is refused."""
-    segments = splitter(tokenizer, longest, max_segments)(tokenizer.tokenize(texts))
-    assert segments.tokens.bounding_shape()[1] <= longest
+    strings = string_tensor(texts)
+    split = splitter(tokenizer, longest, max_segments)
+    segments = split(strings, tf.fill([len(texts)], by_sentence))
+    assert len(texts) == 0 or segments.tokens.bounding_shape()[1] <= longest
     found = [[] for _ in texts]
     read = tokenizer.detokenize(segments.tokens).numpy()
     for text, part, first in zip(segments.texts.numpy(), read, segments.first.numpy(), strict=True):
@@ -46,7 +56,7 @@ def test_a_text_that_fits_is_one_segment_whatever_is_in_it():
         ("ab.cd ab.cd ab", ["ab.cd ", "ab.cd ab"]),  # a point within a word ends nothing
         ("abc。abc。abcd", ["abc。abc。", "abcd"]),
         ("ab cd\nab cd abc", ["ab cd\n", "ab cd abc"]),
-        ("ab… ab cd, ab c", ["ab… ", "ab cd, ab ", "c"]),
+        ("ab… ab cd, ab c", ["ab… ab ", "cd, ab c"]),  # which goes on in small letters
     ],
 )
 def test_breaks_come_where_sentences_end_or_else_words(text, expected):
@@ -67,6 +77,90 @@ def test_a_text_of_too_many_segments_is_refused_and_no_other():
     # 15 tokens would go in four segments of four, but not when breaks come at words.
     assert parts(["abc abc abc abc"], 4, 3) == [None]
     assert parts(["abcdabcd"], 4, 1) == [None]
+
+
+def test_sentences_are_segments_whatever_their_length_and_spaces_between_them_go():
+    texts = ["ab. cd!  abc ", "", "abc", " ab.", "a。b。\nab cd"]
+    expected = [["ab.", "cd!", "abc"], [""], ["abc"], [" ab."], ["a。", "b。", "ab cd"]]
+    assert parts(texts, 8, by_sentence=True) == expected
+    assert parts([], 8, by_sentence=True) == []
+
+
+def test_a_sentence_that_does_not_fit_is_divided_like_any_text():
+    assert parts(["ab. abcd ab cd ab! a"], 10, by_sentence=True) == [
+        ["ab.", "abcd ab ", "cd ab!", "a"]
+    ]
+
+
+def test_the_number_of_sentences_has_no_limit_but_the_tokens_of_a_text():
+    sentences = ["ab."] * 10
+    assert parts([" ".join(sentences)], 15, 2, by_sentence=True) == [sentences]
+    assert parts([" ".join(sentences), "ab. ab."], 7, 4, by_sentence=True) == [None, ["ab."] * 2]
+    assert parts(["abcdabcda. a"], 8, 1, by_sentence=True) == [None]
+
+
+def test_each_text_of_a_batch_may_be_divided_or_not():
+    segments = splitter(CHARACTERS, 9, 4)(
+        string_tensor(["a. b.", "a. b.", "abcd. abcd. a"]), tf.constant([True, False, False])
+    )
+    assert segments.texts.numpy().tolist() == [0, 0, 1, 2, 2]
+    read = CHARACTERS.detokenize(segments.tokens).numpy().tolist()
+    assert read == [b"a.", b"b.", b"a. b.", b"abcd. ", b"abcd. a"]
+
+
+def test_a_sentence_without_tokens_is_no_segment():
+    tokenizer = SymbolTokenizer(["a", "b"])
+    text = "a\n\u3000\x1c\nb"  # white space to the tokenizer alone, or to the sentences alone
+    assert parts([text], 8, tokenizer=tokenizer, by_sentence=True)[0][-1] == "b"
+
+
+@pytest.mark.parametrize("longest", [4, 12])
+def test_long_texts_keep_abbreviations_and_numbers_together(longest):
+    texts = ["He saw Dr. Smith . He has 3.14 of it ."] * 9
+    for tokenizer in (
+        CharacterTokenizer.train(texts),
+        WordPieceTokenizer.train(texts, 80),
+        SentencePieceTokenizer.train(texts, 40, shrink_to_fit=True),
+        SentencePieceTokenizer.train(texts, 300, lossless=True),
+    ):
+        count = len(tokenizer.tokenize([texts[0][:18]])[0])
+        found = parts(texts[:1], count + 1, tokenizer=tokenizer)[0]
+        assert found[0].replace(" ", "").lower() == "hesawdr.smith."
+
+
+def test_where_tokens_were_read_is_told_for_each_segment():
+    texts = ["ab. cd. abcdabcd dcba", "abc", "", "ä. ab"]
+    for by_sentence in (True, False):
+        segments, origins = splitter(CHARACTERS, 9, 4).with_origins(
+            string_tensor(texts), tf.fill([4], by_sentence)
+        )
+        tokens = segments.tokens.to_list()
+        assert list(map(len, origins.starts.to_list())) == list(map(len, tokens))
+        columns = zip(
+            tokens,
+            segments.texts.numpy(),
+            origins.strings.numpy(),
+            origins.begins.numpy(),
+            origins.starts.to_list(),
+            origins.ends.to_list(),
+            strict=True,
+        )
+        for ids, text, string, begin, starts, ends in columns:
+            whole = texts[text].encode()
+            assert whole[begin : begin + len(string)] == string
+            for token, start, end in zip(ids, starts, ends, strict=True):
+                written = CHARACTERS.detokenize([[token]]).numpy()[0]
+                assert string[start:end] == written or written == "\ufffd".encode()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text("abcd ,.!?\n\"'”。…)", max_size=40), max_size=4))
+def test_each_sentence_is_read_as_it_is_alone(texts):
+    together = parts(texts, 8, by_sentence=True)
+    for text, found in zip(texts, together, strict=True):
+        sentences = [one.decode() for one in find_sentences([text.encode()]).strings.numpy()]
+        if found is not None and len(sentences) > 1:
+            assert found == sum(parts(sentences, 8), [])
 
 
 @settings(max_examples=40, deadline=None)

@@ -105,6 +105,8 @@ def test_the_card_says_what_was_given_and_what_the_export_is(exported):
     assert card["vocabulary"]["source"]["size"] == 18
     assert "TopKV2" in card["operations"]
     assert card["limits"]["max_source_length"] == 32
+    assert card["split_sentences"] is False
+    assert card["separator"] == " "
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,7 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
         "max_length": "int32[batch]",
         "num_hypotheses": "int32[batch]",
         "prefix": "string[batch]",
+        "split_sentences": "int32[batch]",
         "text": "string[batch]",
     }
     assert described["signatures"]["n_best"]["outputs"]["scores"] == "float32[batch, 3]"

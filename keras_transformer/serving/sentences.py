@@ -1,0 +1,182 @@
+"""Where the sentences of texts begin and end: a rule of marks, words and letter case."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+# Classes of characters, in RE2's syntax.
+SPACES = r"\s\v\p{Z}\x{85}"
+WEAK = ".!?…‼⁇⁈⁉"  # end a sentence before white space
+# End one anywhere: of East Asia, Arabic, Indic, Myanmar, Ethiopic, Khmer and Armenian scripts.
+STRONG = "。！？｡؟۔।॥။።፧៕។։"
+OPENS = r"\"'(\[{«»“”„‚‘’‹›「『（《〈【¿¡*_–—\-"
+CLOSES = r"\"'»«”“’‘)\]}›‹」』）》〉】"
+FIGURE = r"\p{Nd}{1,2}\."
+LINE_BREAK = r".*[\n\r\x{85}\x{2028}\x{2029}]"
+SEPARATOR = b"\xff"  # a byte that valid UTF-8 does not have
+
+# What a period ends without an end of the sentence, but before a word of STARTERS.
+ABBREVIATIONS = """
+mr mrs ms dr prof st vs etc approx inc ltd co corp jr dept messrs al viz
+bzw ca vgl usw hr dipl ing geb gest inkl exkl zzgl ggf evtl sog mio mrd str chr bes insb allg tel
+mm mme mgr éd av env ex chap
+sr sra srta dña ud uds aprox núm ej pág págs sig sigg dott avv exmo
+dhr mevr mw drs ir bijv bv enz blz dvs osv bl
+np tzn tj itd itp godz św hab inż např tzv atd
+др ул им см руб проф акад стр гг
+डॉ प्रो
+""".split()
+# The same where they begin with a capital: small, they are words of one of these languages.
+TITLES = "Gen Col Rep Sen Gov Hon Rev Capt Sgt Lt Fr Frl Me Art Mt Ft Abs Kap Bd Ph".split()
+# What a period ends without an end of the sentence, before a number.
+NUMBERED = """
+no nos nr núm fig figs art abs kap vol bd p pp pg s sec ch eq kl č str стр
+jan feb mar apr jun jul aug sep sept oct okt nov dec dez
+""".split()
+# Words that begin a sentence more often than they follow an abbreviation or an ordinal number.
+STARTERS = """
+The This That These Those He She It They We You But And Then There When If However
+Der Die Ein Eine Er Sie Es Wir Ich Und Aber Dann Danach Da So Wenn Als Doch
+Il Elle Ils Elles Nous Vous On Ce Cette Mais Et Puis
+Él Ella Ellos Ellas Pero Y Entonces Este Esta Ma Poi Questo Questa Ele Ela Eles Mas
+Het Een Hij Zij Maar Han Hun Hon Det Den Men Ona Oni Ale
+Он Она Они Мы Но И Это Затем
+""".split()
+
+
+class Sentences(NamedTuple):
+    """The sentences of a batch of texts, in order.
+
+    Attributes:
+        texts: int32 (sentences,), the text that each belongs to.
+        starts: int32 (sentences,), its first byte there.
+        ends: int32 (sentences,), the byte behind its last; white space around it is left out.
+        strings: string (sentences,), itself.
+    """
+
+    texts: Any
+    starts: Any
+    ends: Any
+    strings: Any
+
+
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+def find_sentences(texts):
+    """Returns the `Sentences` of valid UTF-8 strings (texts,); a text of white space has none.
+
+    A sentence ends behind a line break, a mark of STRONG, or one of WEAK before white space,
+    closing quotes and brackets included. In a text with capitals none ends before a small letter,
+    and the words above have a say: they need no end where they have a period. A period that
+    stands alone ends one always, as in tokenised texts. A part without letters and digits is no
+    sentence, and belongs to the one before it.
+
+    Example:
+
+    >>> found = find_sentences(["Dr. No is here! Who? z. B. 3.14 m.", "a cat . a dog ."])
+    >>> [sentence.decode() for sentence in found.strings.numpy()]
+    ['Dr. No is here!', 'Who?', 'z. B. 3.14 m.', 'a cat .', 'a dog .']
+    """
+    words = words_of(texts)
+    rows, words = tf.cast(words.value_rowids(), tf.int32), words.flat_values
+    # The words of all texts lie one behind the other; -> (words,), their bytes in their own text
+    base = tf.cumsum(tf.strings.length(texts), exclusive=True)
+    starts = tf.cumsum(tf.strings.length(words), exclusive=True) - tf.gather(base, rows)
+    ends = starts + tf.strings.length(without_trailing_space(words))
+    is_word = ends > starts  # all but white space at the beginning of a text
+    rows, words, starts, ends = (
+        tf.boolean_mask(part, is_word) for part in (rows, words, starts, ends)
+    )
+    is_last = ends_sentence(Words(words, rows), texts)
+    is_first = tf.concat([[True], is_last], axis=0)[:-1]
+    number = tf.cumsum(tf.cast(is_first, tf.int32))
+    joined = tf.strings.unsorted_segment_join(
+        words, number - 1, tf.math.count_nonzero(is_first, dtype=tf.int32)
+    )
+    return Sentences(
+        tf.boolean_mask(rows, is_first),
+        tf.boolean_mask(starts, is_first),
+        tf.boolean_mask(ends, is_last),
+        without_trailing_space(joined),
+    )
+
+
+class Words:
+    """The words of all texts, (words,), with white space behind them, and what is beside them."""
+
+    def __init__(self, words, rows):
+        self.words = words
+        self.rows = rows
+        same = rows[1:] == rows[:-1]
+        self.is_inner = tf.concat([same, [False]], axis=0)[: tf.size(rows)]  # not a text's last
+
+    def match(self, pattern):
+        """Whether all of a word but its white space is a match."""
+        return tf.strings.regex_full_match(self.words, rf"(?s)(?:{pattern})[{SPACES}]*")
+
+    def next(self, is_so):
+        """Whether the word behind each is so; False behind the last of a text."""
+        return tf.concat([is_so[1:], [False]], axis=0)[: tf.size(is_so)] & self.is_inner
+
+    def before(self, is_so):
+        """Whether the word before each is so; False before the first of a text."""
+        return tf.concat([[False], is_so & self.is_inner], axis=0)[:-1]
+
+    def are_around(self, is_so, texts):
+        """Whether, in its text, some word up to each is so, and some word behind it."""
+        counts = tf.cast(is_so, tf.int32)
+        in_text = tf.math.unsorted_segment_sum(counts, self.rows, tf.size(texts))
+        up_to = tf.cumsum(counts) - tf.gather(tf.cumsum(in_text, exclusive=True), self.rows)
+        return (up_to > 0) & (up_to < tf.gather(in_text, self.rows))
+
+
+def ends_sentence(words, texts):
+    """Whether each of `Words` is the last one of a sentence, (words,)."""
+    cased = tf.gather(tf.strings.regex_full_match(texts, r"(?s).*\p{Lu}.*"), words.rows)
+    weak = words.match(rf".*[{WEAK}][{CLOSES}]*")
+    strong = words.match(rf".*[{STRONG}][{STRONG}{WEAK}]*[{CLOSES}]*")
+    # Brackets and quotes that stand alone, as in tokenised texts, belong to what is before them.
+    closes = words.before(weak) & words.match(r"[»”’)\]}›]+|''")
+
+    def follows(is_so):
+        next_one = words.next(is_so)
+        return tf.where(words.next(closes), words.next(next_one), next_one)
+
+    opens = words.match(rf"[{OPENS}]+")
+    small = words.match(rf"[{OPENS}]*\p{{Ll}}.*")
+    small |= opens & words.next(small)
+    period = words.match(r"\.")
+    alone = period & words.before(tf.ones_like(period)) & ~words.before(period)
+    dots = words.match(rf".*(?:\.\.|…)[{CLOSES}]*") | (period & words.before(period))
+    letters = r"(?:[\p{Lu}\p{Ll}\p{Arabic}\p{Hebrew}]\p{M}*\.-?)+"  # J. R. R., z. B., e.g., J.-P.
+    figures = rf"{FIGURE}(?:[-–/]?{FIGURE})*"  # an ordinal number or a date, in many languages
+    short = words.match(rf"(?i)[{OPENS}]*(?:(?:{'|'.join(ABBREVIATIONS)})\.|{letters}|{figures})")
+    short |= words.match(rf"[{OPENS}]*(?:{'|'.join(TITLES)})\.")
+    numbered = words.match(rf"(?i)[{OPENS}]*(?:{'|'.join(NUMBERED)})\.")
+    starts = words.match(rf"[{OPENS}]*(?:{'|'.join(STARTERS)})(?:[^\p{{L}}\p{{M}}].*)?")
+    inner = cased & follows(small) & ~alone
+    inner |= short & ~(cased & follows(starts))
+    inner |= numbered & follows(words.match(rf"[{OPENS}#§]*\p{{N}}.*"))
+    inner |= dots & ~cased
+    # A quotation goes on in Japanese with its particle.
+    inner |= words.match(rf".*[」』”]") & follows(words.match("(?:と|って|など).*"))
+    inner |= follows(words.match(r"[.!?…,;:)\]}%،、，؛].*"))
+    ends = (weak | strong) & ~inner
+    ends = (ends & ~words.next(closes)) | (closes & words.before(ends))
+    ends |= words.match(LINE_BREAK)
+    return (ends & words.are_around(words.match(r".*[\p{L}\p{N}].*"), texts)) | ~words.is_inner
+
+
+def words_of(texts):
+    """Ragged words (texts, words), each with the white space behind it.
+
+    White space comes behind a word, a mark of STRONG with what closes after it is the end of one.
+    """
+    behind = rf"[{SPACES}]+|[{STRONG}][{STRONG}{WEAK}]*[{CLOSES}]*[{SPACES}]*"
+    marked = tf.strings.regex_replace(texts, behind, rb"\0" + SEPARATOR)
+    words = tf.strings.split(marked, SEPARATOR)
+    return tf.ragged.boolean_mask(words, words != "")
+
+
+def without_trailing_space(strings):
+    """The strings without white space at their ends."""
+    return tf.strings.regex_replace(strings, rf"[{SPACES}]+$", "")
