@@ -15,40 +15,7 @@ import keras
 
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
-
-README = """\
-A translator trained with keras_transformer.
-Model: {model}
-
-{summary}
-
-Translate a file or standard input with TensorFlow and TF Text alone:
-    python examples/translate.py {name}/export/1 FILE
-
-In Python:
-    import tensorflow as tf, tensorflow_text
-    translator = tf.saved_model.load("{name}/export/1")
-    translator.signatures["serving_default"](text=tf.constant(["{sample}"]))
-
-TensorFlow Serving takes the directory {name}/export as the model's base path:
-    tensorflow_model_server --rest_api_port=8501 --model_name=translator \
-        --model_base_path="$PWD/{name}/export" --xla_cpu_compilation_enabled=true
-The last flag is needed because XLA compiles the search. Where it cannot be given, train with
---no-xla-export, or export again with Translator(..., jit_compile=False).
-To try it without a server:
-    python examples/serve_locally.py {name}/export
-
-model.keras         the chosen model; keras.saving.load_model opens it
-source.tokenizer    the tokenizer; keras_transformer.text.load_tokenizer opens it
-target.tokenizer    the target's, when source and target do not share one
-history.csv         loss, perplexity, learning rate and seconds of each epoch
-learning_curve.png  the history as a picture
-attention.png       where the decoder looks while it writes one sentence, if it has attention
-translations.txt    the translations of the test set, line by line
-summary.txt         the figures of the test set
-settings.json       the settings of the run
-state.npz           the last epoch, to go on from: run the same command again with more --epochs
-"""
+from run_readme import readme_of
 
 
 class RunDirectory:
@@ -139,12 +106,11 @@ class RunDirectory:
             figure = plots.learning_curve(self.path / "history.csv")
             figure.savefig(self.path / "learning_curve.png", dpi=120)
 
-    def write_readme(self, model, summary, sample):
-        """Writes README.txt; `model` says in a few words what was trained."""
-        sample = sample.replace('"', "'")
-        name = as_utf8(str(self.path))
-        text = README.format(model=model, summary=summary, name=name, sample=sample)
-        self.write("README.txt", text)
+    def write_readme(self, title, model, summary, pair):
+        """Writes README.txt, once there is an export; see `readme_of`."""
+        file = self.path / "export" / "1" / "assets.extra" / "model_card.json"
+        card = json.loads(file.read_text(encoding="utf-8"))
+        self.write("README.txt", readme_of(self.path, title, model, summary, pair, card))
 
     def export(self, translator, scores):
         """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""

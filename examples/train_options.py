@@ -272,5 +272,11 @@ def make_parser(description):
         action="store_false",
         help="export for TensorFlow Serving without --xla_cpu_compilation_enabled, slower",
     )
+    search.add_argument(
+        "--split-sentences",
+        action=argparse.BooleanOptionalAction,
+        help="export a translator that reads each sentence of a text on its own (default: where "
+        "hardly any source of the training has several)",
+    )
     search.add_argument("--output", metavar="DIR", help="default: runs/NAME")
     return parser

@@ -11,6 +11,7 @@ Transformer, about as large, with attention by the --similarity that you name or
 Stopped with Ctrl-C or by a crash, the same command goes on from the last finished epoch.
 """
 
+import collections
 import os
 import sys
 import time
@@ -28,6 +29,7 @@ from date_pairs import make_pairs, split_pairs
 from installed import check_installed
 from keras_transformer import BeamSearch, plots
 from keras_transformer.serving import Translator
+from keras_transformer.serving.sentences import find_sentences
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
 from parallel_text import hold_out, read_pairs, without_empty
 from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
@@ -39,6 +41,7 @@ NUM_DATE_PAIRS = 30_000
 # What a run must have in common with the one that it starts from.
 START = ("model", "size", "pre_norm", "position", "similarity", "cell")
 START += ("vocab_size", "separate_vocabularies", "lowercase")
+FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 
 
@@ -84,20 +87,37 @@ def run(args):
         search=search,
         max_source_length=args.max_length,
         jit_compile=args.xla_export,
+        split_sentences=reads_single_sentences(args, train),
     )
     say(f"Translating {len(test):,} test sentences, beam {args.beam_size} ...")
     sources, references = [source for source, _ in test], [target for _, target in test]
     hypotheses = translator(sources, progress=True)
     directory.write("translations.txt", "".join(f"{flat(text)}\n" for text in hypotheses))
     summary = evaluate(args, hypotheses, references)
-    directory.write_readme(describe(args), summary, sources[0])
     directory.export(translator, summary)
     directory.draw_learning_curve()
     if args.similarity != "none":
         both = source_tokenizer, target_tokenizer
         draw_attention(directory, args, model, *both, sources, hypotheses)
     directory.write("summary.txt", f"{summary}\n")
+    title = "A translator trained with keras_transformer."
+    directory.write_readme(title, describe(args), summary, test[0])
     say(f"Wrote {args.output}: see README.txt there.")
+
+
+def reads_single_sentences(args, train):
+    """Whether the export divides texts into sentences: as asked, or as the training texts are."""
+    if args.split_sentences is not None or args.source is None:
+        return bool(args.split_sentences)
+    texts = [source for source, _ in train]
+    count = collections.Counter(find_sentences(texts).texts.numpy().tolist())
+    share = sum(number > 1 for number in count.values()) / len(texts)
+    split = share < FEW_TEXTS
+    say(
+        f"{share:.1%} of the sources have several sentences: the export reads "
+        f"{'each sentence on its own' if split else 'texts whole'}"
+    )
+    return split
 
 
 def read_corpus(args):

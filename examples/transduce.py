@@ -125,6 +125,9 @@ def finish(directory, args, tokenizers, test, longest):
     summary = summary_of(args.format, outputs, references)
     directory.export(translator, summary)
     directory.write("summary.txt", f"{summary}\n")
+    title = f"Learnt from pairs of the format {args.format!r} with keras_transformer."
+    directory.write_readme(title, f"Transformer, size {args.size}", summary, test[0])
+    say(f"Wrote {args.output}: see README.txt there.")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@
 
 Needs tensorflow and tensorflow_text alone. Answers come in order; with --scores each line starts
 with the translation's score, and with --n-best N each input line gets N lines, numbered by input.
+--split-sentences translates each sentence of a line on its own, --no-split-sentences a whole line
+at once; without either the export does what it was made for.
 """
 
 import argparse
@@ -48,7 +50,7 @@ def translate(model, stream, args):
     """Translates the lines of `stream`; returns how many there were and were too long."""
     count = too_long = 0
     for lines in batches(stream, args.batch_size):
-        scores, translations, truncated = answers(model, lines, args.n_best)
+        scores, translations, truncated = answers(model, lines, args)
         too_long += int(truncated.sum())
         for hypotheses in zip(translations, scores, strict=True):
             count += 1
@@ -64,20 +66,39 @@ def translate(model, stream, args):
     return count, too_long
 
 
-def answers(model, lines, n_best):
+def answers(model, lines, args):
     """Scores and translations, each (lines, hypotheses), and which lines were too long."""
-    text = tf.constant(lines)
-    if not n_best:
+    text, n_best = tf.constant(lines), args.n_best
+    if args.split_sentences is None and not n_best:
         answer = model.signatures["serving_default"](text=text)
         scores, translations = answer["score"][:, None], answer["translation"][:, None]
     else:
-        answer = model.signatures["n_best"](text=text)
+        if args.split_sentences is None:
+            answer = model.signatures["n_best"](text=text)
+        else:
+            answer = divided(model.signatures["translate"], text, n_best, args.split_sentences)
         if n_best > answer["scores"].shape[1]:
             raise ValueError(
                 f"--n-best must be at most {answer['scores'].shape[1]}, the beam of the model"
             )
-        scores, translations = answer["scores"][:, :n_best], answer["translations"][:, :n_best]
+        count = n_best or 1
+        scores, translations = answer["scores"][:, :count], answer["translations"][:, :count]
     return scores.numpy(), translations.numpy(), answer["truncated"].numpy()
+
+
+def divided(translate, text, n_best, split_sentences):
+    """The answer of the signature `translate`, the export's own options but for one."""
+    if "split_sentences" not in translate.structured_input_signature[1]:
+        raise ValueError("this export cannot be told to divide texts: it is of an older version")
+    count = tf.shape(text)
+    return translate(
+        text=text,
+        prefix=tf.fill(count, ""),
+        length_penalty=tf.fill(count, -1.0),
+        max_length=tf.fill(count, 0),
+        num_hypotheses=tf.fill(count, n_best or 1),
+        split_sentences=tf.fill(count, int(split_sentences)),
+    )
 
 
 def batches(stream, size):
@@ -109,6 +130,11 @@ def parse_arguments():
     parser.add_argument("file", metavar="FILE", nargs="?", help="standard input when not given")
     parser.add_argument("--n-best", type=int, default=0, metavar="N", help="hypotheses a line")
     parser.add_argument("--scores", action="store_true", help="print the score before the text")
+    parser.add_argument(
+        "--split-sentences",
+        action=argparse.BooleanOptionalAction,
+        help="translate each sentence of a line on its own (default: as exported)",
+    )
     parser.add_argument("--batch-size", type=int, default=512, help="lines read at a time")
     args = parser.parse_args()
     if args.batch_size < 1 or args.n_best < 0:

@@ -1,5 +1,6 @@
 """What an exported translator has: its signatures, its size, and the operations it is made of."""
 
+import json
 import os
 
 import tensorflow as tf
@@ -8,17 +9,21 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from keras_transformer.serving.directories import saved_model_path
 from keras_transformer.serving.operations import oldest_tensorflow_text, operations_of
 
+EXTRA = "assets.extra"  # where a SavedModel keeps what is not of its graph
+CARD = "model_card.json"
+
 
 def describe_export(path):
-    """Prints the signatures, size and operations of a SavedModel, and what can run it.
+    """Prints the signatures, texts, size and operations of a SavedModel, and what can run it.
 
     Args:
         path: the directory of the SavedModel.
 
     Returns:
         A dictionary: `signatures`, for each name its `inputs` and `outputs` as
-        {name: "dtype[shape]"}; `bytes`; `operations`, sorted names; `tensorflow_text`, the oldest
-        version of TF Text that has them, or None when they are of TensorFlow alone.
+        {name: "dtype[shape]"}; `texts`, what its model card says of them, or None without a card;
+        `bytes`; `operations`, sorted names; `tensorflow_text`, the oldest version of TF Text that
+        has them, or None when they are of TensorFlow alone.
 
     Raises:
         ValueError: when there is no SavedModel in `path`.
@@ -53,12 +58,16 @@ def describe_export(path):
         for side, arrow in (("inputs", "->"), ("outputs", "<-")):
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
+    texts = texts_of(path)
+    for side in texts or ():
+        print(f"{side}: {' '.join(texts[side])}")
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")
     written_by = f"TensorFlow {meta_graph.meta_info_def.tensorflow_version}"
     print(f"Written by {written_by}: runs with that or a later one", end="")
     print(f", and the TF Text of it (its operations exist since {oldest})." if oldest else ".")
     return {
         "signatures": signatures,
+        "texts": texts,
         "bytes": size,
         "operations": sorted(operations),
         "tensorflow_text": oldest,
@@ -69,6 +78,15 @@ def read_saved_model(path):
     """The protocol buffer of the SavedModel in `path`."""
     with open(os.path.join(saved_model_path(path), "saved_model.pb"), "rb") as file:
         return SavedModel.FromString(file.read())
+
+
+def texts_of(path):
+    """What the model card of an export says of its texts, None where there is no such card."""
+    card = os.path.join(saved_model_path(path), EXTRA, CARD)
+    if not os.path.exists(card):
+        return None
+    with open(card, encoding="utf-8") as file:
+        return json.load(file).get("texts")
 
 
 def described(info):

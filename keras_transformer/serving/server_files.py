@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.serving.batching import powers_of_two
+from keras_transformer.serving.conventions import text_conventions
+from keras_transformer.serving.description import CARD, EXTRA
 from keras_transformer.serving.directories import tensorflow_path
 
 # What the model card says of itself.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
-OWN_FIELDS |= {"split_sentences", "separator"}
-EXTRA = "assets.extra"  # where a SavedModel keeps what is not of its graph
+OWN_FIELDS |= {"texts", "split_sentences", "separator"}
 PIECES_TRIED = 50  # in search of one that can be repeated
 WARM_UP = "tf_serving_warmup_requests"
 BATCHING = """\
@@ -40,7 +41,7 @@ def write_server_files(path, translator, card, operations):
     sizes = [str(rows) for rows in sorted({rows for rows, _ in translator.shapes})]
     batching = BATCHING.format(sizes=", ".join(sizes))
     card = json.dumps(model_card(translator, card, operations), indent=2, ensure_ascii=False)
-    for name, text in (("batching_parameters.txt", batching), ("model_card.json", f"{card}\n")):
+    for name, text in (("batching_parameters.txt", batching), (CARD, f"{card}\n")):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
     write_warm_up(os.path.join(folder, WARM_UP), warm_up_requests(translator))
@@ -79,6 +80,7 @@ def model_card(translator, card, operations):
             "max_segments": graph.max_segments,
             "shapes": translator.shapes,
         },
+        "texts": text_conventions(translator),
         "split_sentences": graph.split_sentences,
         "separator": graph.separator,
         "jit_compile": compiled.jit_compile,
