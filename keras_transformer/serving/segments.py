@@ -160,7 +160,9 @@ class SegmentSplitter(tf.Module):
     def _quality(self, tokens, at_sentence):
         """How good a break behind each token is, int32 (parts, length)."""
         ids = tokens.to_tensor(len(self.is_space) - 1)
-        is_space, starts_word = (tf.gather(table, ids) for table in (self.is_space, self.starts_word))
+        is_space, starts_word = (
+            tf.gather(table, ids) for table in (self.is_space, self.starts_word)
+        )
         # A space that is a token of its own belongs to what comes before it.
         at_word = is_space | (earlier(starts_word) & ~earlier(is_space))
         return tf.where(at_sentence, SENTENCE, tf.where(at_word, WORD, 0))

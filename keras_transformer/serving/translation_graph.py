@@ -84,9 +84,7 @@ class TranslationGraph(tf.Module):
         per_text(tf.string, "prefix"),
         per_text(tf.int32, "split_sentences"),
     )
-    def translate(
-        self, text, length_penalty, max_length, num_hypotheses, prefix, split_sentences
-    ):
+    def translate(self, text, length_penalty, max_length, num_hypotheses, prefix, split_sentences):
         """The best translations of each text, under options of its own.
 
         An option that is not above 0 (of the penalty and of `split_sentences`: not at least 0), or

@@ -1,5 +1,6 @@
 """Translator: order, scores, sizes of batch, long and empty texts, and what it refuses."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,9 +8,10 @@ import sys
 import keras
 import numpy as np
 import pytest
+from numpy_arguments import in_numpy
 from trained import answer, translator, words
 
-from keras_transformer import LearnedPositionalEncoding, Transformer
+from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 
@@ -162,6 +164,30 @@ def test_the_vocabulary_must_fit_the_model():
 def test_a_bad_size_raises_and_names_it(argument, value):
     with pytest.raises(ValueError, match=f"{argument}={value}"):
         Translator(small_model(), CharacterTokenizer.train(["abc"]), **{argument: value})
+
+
+@pytest.mark.slow
+def test_numpy_numbers_in_every_argument_give_the_export_that_python_numbers_give(tmp_path):
+    letters = CharacterTokenizer("abcdefg")
+    arguments = dict(
+        max_length=5, max_source_length=32, max_batch_tokens=64, jit_compile=True,
+        max_segments=3, quantize="int8", separator="-",
+    )  # fmt: skip
+    options = dict(length_penalty=0.5, max_length=3, num_hypotheses=2)
+    texts, cards, answers = ["abc", "gab"], [], []
+    for name, convert in (("python", lambda value: value), ("numpy", in_numpy)):
+        keras.utils.set_random_seed(3)
+        model = small_model(**convert({"vocab_size": 11, "d_ff": 16, "dropout": 0.25}))
+        search = BeamSearch(**convert({"beam_size": 2, "length_penalty": 0.5}))
+        made = Translator(model, letters, search=search, **convert(arguments))
+        answers.append((made.translate(texts, **convert(options)), made.n_best(texts)))
+        scores = {"bleu": 1.5, "numbers": [1, 2]}
+        made.export(tmp_path / name, card=convert({"scores": scores}), verbose=convert(False))
+        written = (tmp_path / name / "assets.extra" / "model_card.json").read_text(encoding="utf-8")
+        cards.append(json.loads(written))
+    assert answers[0] == answers[1]
+    assert cards[0] == cards[1]
+    assert cards[1]["scores"] == scores
 
 
 def test_positions_that_end_limit_what_is_read_and_written():
