@@ -56,7 +56,8 @@ def translator_of(run, beam):
 
 def table(translate, sources, targets):
     """Yields the rows of a table in Markdown; `translate(texts, split)` gives translations."""
-    yield "| lines a text | texts | of several sentences | whole: BLEU, length | divided: BLEU, length |"
+    columns = ("lines a text", "texts", "of several sentences")
+    yield "| " + " | ".join((*columns, "whole: BLEU, length", "divided: BLEU, length")) + " |"
     yield "|---|---|---|---|---|"
     for lines in (1, 2):
         texts, references = joined(sources, lines), joined(targets, lines)

@@ -158,7 +158,7 @@ def ends_sentence(words, texts):
     inner |= numbered & follows(words.match(rf"[{OPENS}#§]*\p{{N}}.*"))
     inner |= dots & ~cased
     # A quotation goes on in Japanese with its particle.
-    inner |= words.match(rf".*[」』”]") & follows(words.match("(?:と|って|など).*"))
+    inner |= words.match(r".*[」』”]") & follows(words.match("(?:と|って|など).*"))
     inner |= follows(words.match(r"[.!?…,;:)\]}%،、，؛].*"))
     ends = (weak | strong) & ~inner
     ends = (ends & ~words.next(closes)) | (closes & words.before(ends))
