@@ -1,11 +1,23 @@
 """Reads line-aligned text files, plain or gzip, and says in one line what is wrong with them."""
 
+import codecs
 import gzip
 import random
+import re
 import zlib
 from pathlib import Path
 
 GZIP_MAGIC = b"\x1f\x8b"
+# How files begin that are no text in UTF-8, what they are, and what makes such text of them.
+KINDS = (
+    (GZIP_MAGIC, "is compressed with gzip", "gzip -dk"),
+    (b"\xfd7zXZ\x00", "is compressed with xz", "xz -dk"),
+    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "is compressed with bzip2", "bzip2 -dk"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", "zstd -d"),
+    (rb"PK\x03\x04", "is a zip archive", "unzip"),
+    (b"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "is text in UTF-32", "iconv -f UTF-32 -t UTF-8"),
+    (b"\xff\xfe|\xfe\xff", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+)
 
 
 def read_lines(path):
@@ -23,19 +35,52 @@ def read_lines(path):
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: cannot be read ({error}). Make the file anew.") from error
+    check_is_text(data, path)
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{path}: line {line} is not valid UTF-8. Convert the file, for example with "
-            f"`iconv -f ISO-8859-1 -t UTF-8 {path.name}`."
+            f"{path}: line {line} is not valid UTF-8. Convert the file, for example from Latin-1 "
+            f"with `iconv -f ISO-8859-1 -t UTF-8 {path.name}`."
         ) from error
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
     return [line.rstrip("\r") for line in lines]
+
+
+def check_is_text(data, path):
+    """Raises `ValueError` for data that is plainly something else than UTF-8.
+
+    Args:
+        data: bytes, the whole of a file without gzip, or its beginning.
+        path: the file, or what it is called.
+    """
+    for beginning, what, command in KINDS:
+        if re.match(beginning, data):
+            raise ValueError(f"{path}: {what}. Convert it first, for example with `{command}`.")
+    if encoding := encoding_with_nuls(data):
+        raise ValueError(
+            f"{path}: is text in {encoding}. Convert it first, for example with "
+            f"`iconv -f {encoding} -t UTF-8`."
+        )
+
+
+def encoding_with_nuls(data):
+    """The encoding whose characters have several bytes, told by those that are NUL, or None."""
+    nuls = [data[place::4].count(0) for place in range(4)]
+    is_utf8 = True
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)  # the end may be cut off
+    except UnicodeDecodeError:
+        is_utf8 = False
+    if not any(nuls) or (is_utf8 and 4 * sum(nuls) < len(data)):
+        return None  # no text in UTF-8 has a quarter of NULs
+    if 2 * sum(nuls) > len(data) + 4:
+        return "UTF-32LE" if nuls[3] > nuls[0] else "UTF-32BE"
+    return "UTF-16LE" if nuls[1] + nuls[3] > nuls[0] + nuls[2] else "UTF-16BE"
 
 
 def read_pairs(source_path, target_path):

@@ -103,7 +103,9 @@ def how_to_export(path, vocabulary, search, max_length, max_source_length, rever
         reverse: whether targets are written from the last symbol to the first.
     """
     if isinstance(vocabulary, Subwords):
-        names = dict(tokenizer="SentencePieceTokenizer", mode='"rb"', read="file.read()")
+        options = [f", {name}={value!r}" for name, value in vocabulary.options.items()]
+        names = dict(tokenizer="SentencePieceTokenizer", mode='"rb"')
+        names["read"] = "".join(["file.read()", *options])
     else:
         names = dict(tokenizer="SymbolTokenizer", mode='encoding="utf-8"')
         names["read"] = 'file.read().split(" ")'

@@ -1,6 +1,7 @@
 """Reads pairs of symbol sequences: inflection, grapheme to phoneme, SCAN, or any two columns.
 
 Each side becomes symbols separated by spaces, after NFC; a space within a text is the symbol "▁".
+The format `text` alone has its two columns as they are.
 """
 
 import re
@@ -65,7 +66,8 @@ def read_pairs(path, form):
         if not line.strip():
             continue
         try:
-            source, target = READERS[form](unicodedata.normalize("NFC", line))
+            composed = line if form == "text" else unicodedata.normalize("NFC", line)
+            source, target = READERS[form](composed)
         except ValueError as error:
             raise ValueError(
                 f"{path}: line {number} {error}, in the format {form!r}. Received: {line!r:.100}"

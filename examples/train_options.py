@@ -38,6 +38,8 @@ ADDITIONS = ("r_drop", "subword_dropout", "both_directions", "start_from")
 # The options of the recurrent model alone.
 RECURRENT = dict(similarity="additive", cell="lstm", scheduled_sampling=0.0)
 
+FORMS = ("identity", "nfc", "nfkc")  # normalizations that any vocabulary can have
+
 # Nothing is uncertain about a date in another language: smoothed labels only blur it.
 DATES = dict(size="mini", vocab_size=600, epochs=8, tokens_per_batch=2048, label_smoothing=0.0)
 FILES = dict(size="tiny", vocab_size=8000, epochs=30, tokens_per_batch=4096, label_smoothing=0.1)
@@ -71,6 +73,7 @@ def parse_arguments(description):
             parser.error(f"--{name.replace('_', '-')} must be at least {least}")
     if dates and args.lowercase:
         parser.error("--lowercase needs --source and --target")
+    fill_normalization(parser, args)
     if (args.batches_per_epoch or 0) % args.accumulate:
         parser.error("--batches-per-epoch must be a multiple of --accumulate")
     if args.seed >= 2**32:
@@ -93,6 +96,19 @@ def parse_arguments(description):
         own = [args.model, args.cell, args.similarity] if args.model == "recurrent" else []
         args.output = str(Path("runs") / "-".join([name, *own]))
     return args
+
+
+def fill_normalization(parser, args):
+    """Fills in the rule of the sources, or refuses one that a vocabulary of both cannot have."""
+    if args.source is None and (args.normalization != "identity" or args.source_normalization):
+        parser.error("--normalization and --source-normalization need --source and --target")
+    args.source_normalization = args.source_normalization or args.normalization
+    differ = args.source_normalization != args.normalization
+    if differ and not args.separate_vocabularies and args.source_normalization not in FORMS:
+        parser.error(
+            f"--source-normalization must be one of {', '.join(FORMS)}, or as --normalization, "
+            "without --separate-vocabularies"
+        )
 
 
 def fill_recurrent(parser, args):
@@ -222,6 +238,16 @@ def make_parser(description):
         help="keep one tensor a layer and compute the rest again: less memory, longer steps",
     )
     model.add_argument("--lowercase", action="store_true", help="fold the case of all texts")
+    model.add_argument(
+        "--normalization",
+        default="identity",
+        metavar="RULE",
+        help="what the vocabulary replaces: identity (nothing, the default), nfc, nfkc, nmt_nfkc, "
+        "nmt_nfkc_cf, or a file of rules of sentencepiece (.tsv)",
+    )
+    model.add_argument(
+        "--source-normalization", metavar="RULE", help="of the sources, where it is another"
+    )
     model.add_argument(
         "--accumulate", type=int, default=1, metavar="N", help="batches of an update (default: 1)"
     )

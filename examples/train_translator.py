@@ -15,6 +15,7 @@ import collections
 import os
 import sys
 import time
+import unicodedata
 from pathlib import Path
 
 STARTED = time.perf_counter()  # importing TensorFlow is part of what a user waits for
@@ -40,7 +41,8 @@ from translator_training import make_datasets, train_model
 NUM_DATE_PAIRS = 30_000
 # What a run must have in common with the one that it starts from.
 START = ("model", "size", "pre_norm", "position", "similarity", "cell")
-START += ("vocab_size", "separate_vocabularies", "lowercase")
+START += ("vocab_size", "separate_vocabularies", "lowercase", "normalization")
+START += ("source_normalization",)
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 
@@ -160,6 +162,9 @@ def run_settings(args, train, validation):
         settings["batches_per_epoch"] = args.batches_per_epoch
     if args.bleu_every and args.bleu_tokenize != "13a":
         settings["bleu_tokenize"] = args.bleu_tokenize
+    for name in ("normalization", "source_normalization"):
+        if getattr(args, name) != "identity":
+            settings[name] = getattr(args, name)
     if args.source is None:
         settings |= {"source_locale": args.source_locale, "target_locale": args.target_locale}
     if args.model == "recurrent":
@@ -171,28 +176,43 @@ def run_settings(args, train, validation):
 def tokenizers(directory, args, train):
     """Returns the run's source and target tokenizers, learnt from the training pairs."""
     files = [directory.path / "source.tokenizer", directory.path / "target.tokenizer"]
+    rules = [args.source_normalization, args.normalization]
     texts = [[source for source, _ in train], [target for _, target in train]]
     if not args.separate_vocabularies:
-        files, texts = files[:1], [texts[0] + texts[1]]
-    learnt = []
-    for file, side in zip(files, texts, strict=True):
-        if args.start_from and not file.exists():
-            load_tokenizer(Path(args.start_from) / file.name).save(file)
+        if rules[0] == rules[1]:
+            files = files[:1]
+        elif rules[0] != "identity":
+            texts[0] = [unicodedata.normalize(rules[0].upper(), text) for text in texts[0]]
+        texts = [texts[0] + texts[1]]
+    if args.start_from:
+        for file in files:
+            if not file.exists():
+                load_tokenizer(Path(args.start_from) / file.name).save(file)
+    for file, side, rule in zip(files[-len(texts) :], texts, rules[-len(texts) :], strict=True):
         if not file.exists():
-            say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(side):,} texts ...")
-            options = {"lowercase": args.lowercase}
-            if args.source is None:
-                options = {"lossless": True, "split_digits": True}
-            SentencePieceTokenizer.train(side, args.vocab_size, shrink_to_fit=True, **options).save(
-                file
-            )
-        learnt.append(load_tokenizer(file))
-        if learnt[-1].vocab_size < args.vocab_size:
+            learn(file, side, rule, args)
+    if not files[0].exists():  # the pieces of the targets, and more that is replaced
+        pieces = load_tokenizer(files[1]).model
+        SentencePieceTokenizer(pieces, normalization=rules[0], lowercase=args.lowercase).save(
+            files[0]
+        )
+    learnt = [load_tokenizer(file) for file in files]
+    for tokenizer in learnt[: len(texts)]:
+        if tokenizer.vocab_size < args.vocab_size:
             say(
-                f"  the texts allow {learnt[-1].vocab_size:,} pieces, fewer than "
+                f"  the texts allow {tokenizer.vocab_size:,} pieces, fewer than "
                 f"--vocab-size {args.vocab_size:,}: going on with these"
             )
     return learnt[0], learnt[-1]
+
+
+def learn(file, texts, rule, args):
+    """Learns a vocabulary and saves it."""
+    say(f"Learning a vocabulary of {args.vocab_size:,} pieces from {len(texts):,} texts ...")
+    options = {"lowercase": args.lowercase, "normalization": rule}
+    if args.source is None:
+        options = {"lossless": True, "split_digits": True}
+    SentencePieceTokenizer.train(texts, args.vocab_size, shrink_to_fit=True, **options).save(file)
 
 
 def evaluate(args, hypotheses, references):

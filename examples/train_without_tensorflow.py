@@ -26,13 +26,14 @@ from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
 from plain_transducer import Transducer, how_to_export
-from plain_vocabulary import Subwords, Symbols
+from plain_vocabulary import FORMS, Subwords, Symbols
 from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from symbol_pairs import READERS
 from transduce_options import SETTINGS, check_arguments, make_parser
 from transduce_results import summary_of, write_predictions
 from transduce_training import compiled_model, read_corpus, train_model
 
+RULES = (*FORMS, "nmt_nfkc", "nmt_nfkc_cf")
 EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
 SHORTEST = 16  # a Translator reads at least so many tokens
 
@@ -51,6 +52,11 @@ def parse_arguments():
         "--lowercase", action="store_true", help="`text` without capitals, in BLEU too"
     )
     parser.add_argument(
+        "--normalization",
+        choices=RULES,
+        help="what subwords replace in a `text`; nothing (identity) when not given",
+    )
+    parser.add_argument(
         "--length-penalty", type=float, help="above 0 favours long outputs; 0.6 when not given"
     )
     parser.add_argument(
@@ -65,10 +71,12 @@ def parse_arguments():
     args = check_arguments(parser)
     if args.format == "text" and args.right_to_left:
         parser.error("--right-to-left needs another format than text")
-    if args.format != "text" and (args.vocab_size is not None or args.lowercase):
-        parser.error("--vocab-size and --lowercase need --format text")
+    own = args.vocab_size is not None, args.lowercase, args.normalization is not None
+    if args.format != "text" and any(own):
+        parser.error("--vocab-size, --lowercase and --normalization need --format text")
     if args.beam == 1 and args.length_penalty is not None:
         parser.error("--length-penalty needs --beam above 1")
+    args.normalization = args.normalization or "identity"
     args.vocab_size = 8000 if args.vocab_size is None else args.vocab_size
     args.length_penalty = 0.6 if args.length_penalty is None else args.length_penalty
     for name, least in (("vocab_size", 1), ("steps_per_execution", 1), ("max_length", SHORTEST)):
@@ -107,6 +115,8 @@ def run(args):
             settings["right_to_left"] = True
         if args.format == "text":
             settings |= {"vocab_size": args.vocab_size, "lowercase": args.lowercase}
+            if args.normalization != "identity":
+                settings["normalization"] = args.normalization
         settings["pairs_digest"] = digest_of([*train, *validation])
         directory.open(in_utf8(settings))
         vocabularies = vocabularies_of(directory, train, args)
@@ -137,13 +147,16 @@ def run(args):
 
 def vocabularies_of(directory, train, args):
     """Those of sources and targets, learnt from both sides of the training pairs."""
-    kind = Subwords if args.format == "text" else Symbols
+    kind, options = Symbols, {}
+    if args.format == "text":
+        kind = Subwords
+        options = {"normalization": args.normalization, "lowercase": args.lowercase}
     file = directory.path / f"vocabulary{kind.suffix}"
     if not file.exists():
-        options = {"vocab_size": args.vocab_size, "lowercase": args.lowercase}
         texts = [text for side in zip(*train, strict=True) for text in side]
-        kind.train(texts, **options if kind is Subwords else {}).save(file)
-    source = kind.load(file)
+        size = [args.vocab_size] if kind is Subwords else []
+        kind.train(texts, *size, **options).save(file)
+    source = kind.load(file, **options)
     return source, kind.load(file, reverse=True) if args.right_to_left else source
 
 

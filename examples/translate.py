@@ -3,7 +3,7 @@
     python examples/translate.py runs/dates-en-fr/export/1 FILE
     echo "Friday, November 20, 2026" | python examples/translate.py runs/dates-en-fr/export/1
 
-Needs tensorflow and tensorflow_text alone. Answers come in order; with --scores each line starts
+Needs tensorflow and tensorflow_text, and parallel_text.py beside it. Answers come in order; with --scores each line starts
 with the translation's score, and with --n-best N each input line gets N lines, numbered by input.
 --split-sentences translates each sentence of a line on its own, --no-split-sentences a whole line
 at once; without either the export does what it was made for.
@@ -17,6 +17,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations of the SavedModel)
+
+from parallel_text import check_is_text
 
 
 def main():
@@ -34,6 +36,7 @@ def main():
     model = tf.saved_model.load(directory)
     try:
         with stream:
+            check_is_text(stream.peek(), args.file or "standard input")
             count, too_long = translate(model, stream, args)
     except ValueError as error:
         return fail(error)

@@ -10,9 +10,12 @@ or ai-edge-litert, and sentencepiece for such vocabularies. The search is greedy
 import argparse
 import json
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
+
+from parallel_text import check_is_text
 
 
 def main():
@@ -28,9 +31,13 @@ def main():
         stream.reconfigure(encoding="utf-8")  # whatever the locale says
     try:
         translate = PortableTranslator(args.directory)
-        stream = open(args.file, encoding="utf-8") if args.file else sys.stdin  # noqa: SIM115
+        stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
         with stream:
-            lines = [line.rstrip("\r\n") for line in stream]
+            data = stream.read()
+        check_is_text(data, args.file or "standard input")
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+        lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+        lines = lines if data else []
         for start in range(0, len(lines), max(args.batch_size, 1)):
             for text in translate(lines[start : start + max(args.batch_size, 1)]):
                 print(text, flush=True)
@@ -55,6 +62,7 @@ class PortableTranslator:
         if not texts:
             return []
         settings = self.settings
+        texts = [fold(text, settings) for text in texts]
         rows = [[*self.source.encode(text), settings["eos_id"]] for text in texts]
         longest = max(map(len, rows))
         if longest > settings["max_source_length"]:
@@ -125,6 +133,14 @@ def vocabulary(directory, side, settings):
     pieces = json.loads((directory / f"{side}.json").read_text(encoding="utf-8"))
     reverse = settings.get("reverse", {}).get(side, False)
     return Listed(pieces, kind == "SymbolTokenizer", settings["unk_id"], reverse)
+
+
+def fold(text, settings):
+    """A source in its normal form and, where the vocabulary has it, in lower case."""
+    form = settings.get("normalization", {}).get("source", "identity")
+    if form != "identity":
+        text = unicodedata.normalize(form.upper(), text)
+    return text.lower() if settings.get("lowercase", {}).get("source") else text
 
 
 class Listed:

@@ -50,7 +50,8 @@ class TranslationQuality(keras.callbacks.Callback):
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
             measured and kept. Without it the weights are measured as they are. Keras's
             `ModelCheckpoint` and `EarlyStopping` keep the epoch's own weights, not the mean.
-        lowercase: whether case counts for nothing in BLEU and chrF.
+        lowercase: whether case counts for nothing: texts are compared after `str.lower`, as a
+            tokenizer trained with `lowercase=True` reads them.
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
         at_end: whether the last epoch of `fit` is measured where `every` does not. With False,
@@ -220,13 +221,15 @@ class TranslationQuality(keras.callbacks.Callback):
 class ExactMatch:
     """The percentage of texts that equal their reference, in the form of a sacreBLEU metric."""
 
-    def __init__(self, errors=False):
+    def __init__(self, errors=False, lowercase=False):
         self.errors = errors
+        self.fold = str.lower if lowercase else str
 
     def corpus_score(self, texts, references):
         """Keeps the percentage in `score` and returns itself."""
         pairs = zip(texts, references[0], strict=True)
-        equal = 100.0 * sum(a == b for a, b in pairs) / len(references[0])
+        count = sum(self.fold(ours) == self.fold(theirs) for ours, theirs in pairs)
+        equal = 100.0 * count / len(references[0])
         self.score = 100.0 - equal if self.errors else equal
         return self
 
@@ -254,7 +257,7 @@ def make_scorers(metrics, lowercase, tokenize):
                 else CHRF(lowercase=lowercase)
             )
         else:
-            scorers[name] = ExactMatch(errors=name == "word_error_rate")
+            scorers[name] = ExactMatch(name == "word_error_rate", lowercase)
     return scorers
 
 

@@ -172,8 +172,12 @@ TENSORFLOW = frozenset(
 )
 # Of TF Text, with the first release whose notes have what is used here: SentencePiece came with
 # 2.0 and learnt to return several tokenizations, an attribute of its nodes, with 2.5; the fast
-# normaliser and word pieces of BERT came with 2.9.
+# normaliser and word pieces of BERT came with 2.9. Offsets through Unicode's normal forms came with
+# 2.4.
 TENSORFLOW_TEXT = {
+    "FindSourceOffsets": "2.4",
+    "NormalizeUTF8": "2.0",
+    "NormalizeUTF8WithOffsetsMap": "2.4",
     "SentencepieceOp": "2.0",
     "SentencepieceTokenizeOp": "2.5",
     "SentencepieceTokenizeWithOffsetsOp": "2.5",

@@ -10,6 +10,13 @@ from keras_transformer.serving.directories import new_directory
 from keras_transformer.text import SentencePieceTokenizer
 
 ONNX_OPSET = 17
+# What a program that splits texts itself must know of a tokenizer, and what one without it has.
+TOKENIZER_OPTIONS = {
+    "lossless": False,
+    "reverse": False,
+    "normalization": "identity",
+    "lowercase": False,
+}
 
 
 def export_onnx(translator, path):
@@ -147,10 +154,10 @@ def settings_of(translator):
         "tokenizers": tokenizers,
         **{
             option: {
-                side: getattr(getattr(graph, f"{side}_tokenizer"), option, False)
+                side: getattr(getattr(graph, f"{side}_tokenizer"), option, default)
                 for side in ("source", "target")
             }
-            for option in ("lossless", "reverse")
+            for option, default in TOKENIZER_OPTIONS.items()
         },
     }
 

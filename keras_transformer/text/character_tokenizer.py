@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.text import vocabulary
+from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -14,16 +15,20 @@ class CharacterTokenizer(Tokenizer):
     """Maps each Unicode code point to an id; text of known characters round-trips exactly.
 
     A character outside the vocabulary becomes `unk_id`, which reads back as U+FFFD. The ops are
-    those of TensorFlow alone.
+    those of TensorFlow alone, unless `normalization` is another than "identity".
 
     Args:
         characters: str or iterable of distinct characters; the first gets the id 4.
+        normalization: the Unicode normal form that a text gets first, "nfc" or "nfkc", or
+            "identity" for none.
+        lowercase: whether a text is lower-cased first, as `str.lower` does.
 
     Returns:
         A tokenizer with `vocab_size = 4 + number of characters`.
 
     Raises:
-        ValueError: when `characters` is empty, repeats one, or holds more than one in an item.
+        ValueError: when `characters` is empty, repeats one, or holds more than one in an item, or
+            an option is bad.
 
     Example:
 
@@ -34,7 +39,7 @@ class CharacterTokenizer(Tokenizer):
     [b'a b']
     """
 
-    def __init__(self, characters):
+    def __init__(self, characters, normalization="identity", lowercase=False):
         characters = list(characters)
         single = all(isinstance(item, str) and len(item) == 1 for item in characters)
         if not characters or not single or len(set(characters)) < len(characters):
@@ -47,30 +52,37 @@ class CharacterTokenizer(Tokenizer):
                 "`characters` must be Unicode characters, which surrogates are not. "
                 f"Received: characters={characters!a:.120}"
             )
-        super().__init__([*vocabulary.SPECIAL_PIECES, *characters])
+        folding = Folding(normalization, lowercase)
+        super().__init__([*vocabulary.SPECIAL_PIECES, *characters], folding)
         self._characters = characters
 
     @classmethod
-    def train(cls, texts, vocab_size=None):
+    def train(cls, texts, vocab_size=None, normalization="identity", lowercase=False):
         """Learns the characters of `texts`, the most frequent first, then by code point.
 
         Args:
             texts: iterable of str.
             vocab_size: the largest vocabulary, special ids included; None keeps every character.
+            normalization: the Unicode normal form that every text gets first, "nfc" or "nfkc", or
+                "identity" for none.
+            lowercase: whether every text is lower-cased first, as `str.lower` does.
 
         Returns:
             A `CharacterTokenizer`; its `vocab_size` is smaller when there are fewer characters.
 
         Raises:
             TypeError: when `texts` is not an iterable of str.
-            ValueError: when `texts` hold no character, or `vocab_size` leaves no room for one.
+            ValueError: when `texts` hold no character, or `vocab_size` leaves no room for one, or
+                an option is bad.
 
         Example:
 
         >>> CharacterTokenizer.train(["banana"], vocab_size=6).pieces([4, 5])
         ['a', 'n']
         """
-        return cls(vocabulary.most_frequent(texts, list, vocab_size, "character"))
+        folding = Folding(normalization, lowercase)
+        characters = vocabulary.most_frequent(texts, list, vocab_size, "character", folding)
+        return cls(characters, normalization, lowercase)
 
     def tokenize_graph(self, strings):
         """Looks each code point up by binary search in the sorted ones."""
@@ -95,7 +107,7 @@ class CharacterTokenizer(Tokenizer):
         return vocabulary.joined(ids, self._characters)
 
     def _options_and_payload(self):
-        return {}, "".join(self._characters).encode()
+        return self._folding.options(), "".join(self._characters).encode()
 
     @classmethod
     def from_payload(cls, options, payload):

@@ -2,6 +2,9 @@
 
 import functools
 import hashlib
+import itertools
+import os
+import pathlib
 import random
 import re
 
@@ -10,7 +13,8 @@ import tensorflow_text as tf_text
 
 from keras_transformer import arguments
 from keras_transformer.text.bpe_dropout import BpeDropout
-from keras_transformer.text.sentencepiece_library import SPACE_MARK, train_model
+from keras_transformer.text.folding import FORMS, Folding
+from keras_transformer.text.sentencepiece_library import SPACE_MARK, piece_types, train_model
 from keras_transformer.text.strings import text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPECIAL_PIECES
@@ -22,6 +26,11 @@ LOSSLESS_SETTINGS = {
     "add_dummy_prefix": False,
     "byte_fallback": True,
 }
+# Rules that sentencepiece brings along, beside those that `FORMS` names.
+RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")
+WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, beside the space
+NUM_BYTES = 256
+SPECIAL_TYPES = ("CONTROL", "UNKNOWN", "CONTROL", "CONTROL")
 # sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
 MAX_LINE_CHARACTERS = 1024
 # Lossless text spells a SPACE_MARK of its own as ESCAPE "a", and ESCAPE itself, a private-use
@@ -32,20 +41,25 @@ ESCAPE = "\ue000"
 class SentencePieceTokenizer(Tokenizer):
     """Splits text into the subwords of a sentencepiece model (BPE or unigram).
 
-    With sentencepiece's own settings, runs of spaces, compatibility characters (NFKC) and
-    characters never seen in training change on the way through; an unseen one reads back as
-    U+2047. A model trained with `lossless=True` gives every valid Unicode string back exactly.
+    As `train` makes it, text comes back as it was, but for white space and unseen characters. Runs
+    of ASCII white space come back as one space, those at either end not at all. A character that
+    has no piece reads back as U+2047, unless the model spells such characters in bytes. U+2581 is
+    a space. A model trained with `lossless=True` gives every valid Unicode string back exactly.
 
     Args:
         model: bytes, a serialized sentencepiece model with the pieces <pad>, <unk>, <s>, </s> at
             the ids 0, 1, 2, 3, as `train` makes it.
         lossless: whether `model` was trained with `lossless=True`.
+        normalization: the Unicode normal form that a text gets before the model's own rule, "nfc"
+            or "nfkc", or "identity" for none.
+        lowercase: whether a text is lower-cased before that, as `str.lower` does.
 
     Returns:
         A tokenizer with the ids of `model`.
 
     Raises:
-        ValueError: when `model` is no sentencepiece model, or has other special ids.
+        ValueError: when `model` is no sentencepiece model, or has other special ids or text that
+            becomes them, or an option is bad.
 
     Reference: Kudo and Richardson 2018; Sennrich et al. 2016 (BPE); Kudo 2018 (unigram).
 
@@ -59,14 +73,22 @@ class SentencePieceTokenizer(Tokenizer):
     [b'a man rides']
     """
 
-    def __init__(self, model, lossless=False):
+    def __init__(self, model, lossless=False, normalization="identity", lowercase=False):
         self.lossless = arguments.boolean("lossless", lossless)
         self._model = bytes(model)
-        super().__init__(model_pieces(self._model))
+        super().__init__(model_pieces(self._model), Folding(normalization, lowercase))
         if tuple(self._vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
             raise ValueError(
                 f"`model` must have {', '.join(SPECIAL_PIECES)} as its first pieces. "
                 f"Received: a model that starts with {self._vocabulary[:4]}"
+            )
+        types = tuple(itertools.islice(piece_types(self._model), len(SPECIAL_PIECES)))
+        if types != SPECIAL_TYPES:
+            raise ValueError(
+                "`model` must have <pad>, <s> and </s> as control pieces and <unk> as the unknown "
+                "one, so that no text becomes them. Train it with pad_id=0, unk_id=1, bos_id=2, "
+                "eos_id=3 and without them in `user_defined_symbols`. "
+                f"Received: pieces of the types {', '.join(types)}"
             )
 
     @classmethod
@@ -80,6 +102,8 @@ class SentencePieceTokenizer(Tokenizer):
         split_digits=False,
         lowercase=False,
         shrink_to_fit=False,
+        normalization="identity",
+        byte_fallback=None,
     ):
         """Learns a model from `texts`; the same texts in the same order give the same model.
 
@@ -94,9 +118,18 @@ class SentencePieceTokenizer(Tokenizer):
                 distinct ones would take more than an eighth of the vocabulary, as of Chinese, and
                 in a lossless one, it is 0.9995.
             split_digits: whether each digit is a piece of its own.
-            lowercase: whether the tokenizer folds case, here and in every text it is given later.
+            lowercase: whether every text is lower-cased, here and later, as `str.lower` does.
             shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest
                 number they allow instead of raising; `tokenizer.vocab_size` tells it.
+            normalization: what every text gets, here and later: "identity" keeps its characters,
+                "nfc" and "nfkc" are Unicode's normal forms. Or a rule of sentencepiece, which the
+                model itself holds: "nmt_nfkc", its default, "nmt_nfkc_cf", "nfkc_cf", or the path
+                of a file of rules whose name ends in ".tsv". What a rule replaces does not come
+                back from `detokenize`. For sources alone it may replace more than for targets:
+                `SentencePieceTokenizer(tokenizer.model, normalization="nfkc")` has the same ids.
+            byte_fallback: whether characters that have no piece are spelled in UTF-8 bytes, which
+                takes 256 ids, instead of `unk_id`. None does so where `character_coverage` is
+                below 1 and the bytes take at most an eighth of the vocabulary.
 
         Returns:
             A `SentencePieceTokenizer`.
@@ -120,23 +153,29 @@ class SentencePieceTokenizer(Tokenizer):
             "split_digits": arguments.boolean("split_digits", split_digits),
             "hard_vocab_limit": not arguments.boolean("shrink_to_fit", shrink_to_fit),
         }
-        lines = training_lines(text_list("texts", texts))
-        if arguments.boolean("lowercase", lowercase):
-            if lossless:
+        arguments.boolean("lossless", lossless)
+        rule, form = _rule_and_form(normalization)
+        folding = Folding(form, lowercase)
+        lines = folding.fold_texts(training_lines(text_list("texts", texts)))
+        settings |= LOSSLESS_SETTINGS if lossless else rule
+        if lossless:
+            if folding.options() or normalization != "identity" or byte_fallback is False:
                 raise ValueError(
-                    "`lowercase` cannot be kept by a `lossless` tokenizer. "
-                    "Received: lowercase=True, lossless=True"
+                    "`lossless` keeps every character, so `lowercase`, `normalization` and "
+                    f"`byte_fallback` must be as they are. Received: lossless=True, lowercase="
+                    f"{lowercase}, normalization={normalization!r}, byte_fallback={byte_fallback}"
                 )
-            settings["normalization_rule_name"] = "nmt_nfkc_cf"
-        if arguments.boolean("lossless", lossless):
-            settings.update(LOSSLESS_SETTINGS)
             lines = [_escape_text(line) for line in lines]
         if not any(line.strip() for line in lines):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
         if character_coverage is None:
             few = not lossless and 8 * len(set().union(*lines)) <= vocab_size
             settings["character_coverage"] = 1.0 if few else 0.9995
-        return cls(train_model(lines, settings), lossless)
+        if byte_fallback is not None:
+            settings["byte_fallback"] = arguments.boolean("byte_fallback", byte_fallback)
+        elif settings["character_coverage"] < 1 and vocab_size >= 8 * NUM_BYTES:
+            settings["byte_fallback"] = True
+        return cls(train_model(lines, settings), lossless, form, lowercase)
 
     @property
     def model(self):
@@ -227,7 +266,7 @@ class SentencePieceTokenizer(Tokenizer):
         )
 
     def _options_and_payload(self):
-        return {"lossless": self.lossless}, self._model
+        return {"lossless": self.lossless} | self._folding.options(), self._model
 
     @classmethod
     def from_payload(cls, options, payload):
@@ -273,6 +312,24 @@ def without_escapes(escaped, offsets):
     lengths = offsets.row_lengths()
     before = tf.RaggedTensor.from_tensor(before, lengths=lengths)
     return tf.cast(offsets, tf.int32) - tf.cast(before, tf.int32)
+
+
+def _rule_and_form(normalization):
+    """Returns the library's setting of a `normalization`, and its form in the graph."""
+    if isinstance(normalization, (str, os.PathLike)):
+        if normalization in FORMS:
+            spaces = [f"{ord(character):X}\t20" for character in WHITE_SPACE]
+            return {"normalization_rules": "\n".join(spaces)}, normalization
+        if normalization in RULES:
+            return {"normalization_rule_name": normalization}, "identity"
+        path = pathlib.Path(normalization)
+        if path.suffix == ".tsv" and path.is_file():
+            return {"normalization_rules": path.read_text(encoding="utf-8")}, "identity"
+    listed = ", ".join(repr(name) for name in (*FORMS, *RULES))
+    raise ValueError(
+        f"`normalization` must be one of {listed}, or the path of a file of rules whose name ends "
+        f"in '.tsv'. Received: normalization={normalization!r}"
+    )
 
 
 def _escape_text(text):

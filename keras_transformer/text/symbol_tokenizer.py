@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.text import vocabulary
+from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -15,7 +16,7 @@ class SymbolTokenizer(Tokenizer):
 
     "t uː l" has three symbols. Runs of white space, that of ASCII, read back as one space, and a
     symbol outside the vocabulary becomes `unk_id`, which reads back as U+FFFD. The ops are those
-    of TensorFlow alone.
+    of TensorFlow alone, unless `normalization` is another than "identity".
 
     Args:
         symbols: iterable of distinct str without white space; the first gets the id 4.
@@ -24,13 +25,16 @@ class SymbolTokenizer(Tokenizer):
             than what comes before it (Liu et al. 2016, "Agreement on Target-bidirectional Neural
             Machine Translation"). Texts are as ever; a prefix that a search begins with is what
             its text ends in.
+        normalization: the Unicode normal form that a text gets first, "nfc" or "nfkc", or
+            "identity" for none.
+        lowercase: whether a text is lower-cased first, as `str.lower` does.
 
     Returns:
         A tokenizer with `vocab_size = 4 + number of symbols`.
 
     Raises:
         ValueError: when `symbols` is empty, repeats one, or holds an empty one or white space, or
-            `reverse` is no bool.
+            an option is bad.
 
     Example:
 
@@ -43,7 +47,7 @@ class SymbolTokenizer(Tokenizer):
     <tf.RaggedTensor [[5, 4, 6]]>
     """
 
-    def __init__(self, symbols, reverse=False):
+    def __init__(self, symbols, reverse=False, normalization="identity", lowercase=False):
         self.reverse = arguments.boolean("reverse", reverse)
         symbols = list(symbols)
         whole = all(isinstance(item, str) and is_symbol(valid_text(item)) for item in symbols)
@@ -52,32 +56,40 @@ class SymbolTokenizer(Tokenizer):
                 "`symbols` must be one or more distinct strings without white space. "
                 f"Received: symbols={symbols!a:.120}"
             )
-        super().__init__([*vocabulary.SPECIAL_PIECES, *symbols])
+        folding = Folding(normalization, lowercase)
+        super().__init__([*vocabulary.SPECIAL_PIECES, *symbols], folding)
         self._symbols = [valid_text(symbol) for symbol in symbols]
 
     @classmethod
-    def train(cls, texts, vocab_size=None, reverse=False):
+    def train(
+        cls, texts, vocab_size=None, reverse=False, normalization="identity", lowercase=False
+    ):
         """Learns the symbols of `texts`, the most frequent first, then by code point.
 
         Args:
             texts: iterable of str.
             vocab_size: the largest vocabulary, special ids included; None keeps every symbol.
             reverse: whether ids are in the order from the last symbol to the first.
+            normalization: the Unicode normal form that every text gets first, "nfc" or "nfkc", or
+                "identity" for none.
+            lowercase: whether every text is lower-cased first, as `str.lower` does.
 
         Returns:
             A `SymbolTokenizer`; its `vocab_size` is smaller when there are fewer symbols.
 
         Raises:
             TypeError: when `texts` is not an iterable of str.
-            ValueError: when `texts` hold no symbol, or `vocab_size` leaves no room for one.
+            ValueError: when `texts` hold no symbol, or `vocab_size` leaves no room for one, or an
+                option is bad.
 
         Example:
 
         >>> SymbolTokenizer.train(["b a b"]).pieces([4, 5])
         ['b', 'a']
         """
-        symbols = vocabulary.most_frequent(texts, split_symbols, vocab_size, "symbol")
-        return cls(symbols, reverse)
+        folding = Folding(normalization, lowercase)
+        symbols = vocabulary.most_frequent(texts, split_symbols, vocab_size, "symbol", folding)
+        return cls(symbols, reverse, normalization, lowercase)
 
     @property
     def symbols(self):
@@ -120,7 +132,7 @@ class SymbolTokenizer(Tokenizer):
     def _options_and_payload(self):
         # A file of a tokenizer that does not reverse is the file that it was without the option.
         options = {"reverse": True} if self.reverse else {}
-        return options, " ".join(self._symbols).encode()
+        return options | self._folding.options(), " ".join(self._symbols).encode()
 
     @classmethod
     def from_payload(cls, options, payload):

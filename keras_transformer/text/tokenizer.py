@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_transformer.masking import integer_ids
 from keras_transformer.text import storage
+from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import string_tensor, valid_utf8
 
 
@@ -19,6 +20,7 @@ class Tokenizer(abc.ABC):
 
     Args:
         vocabulary: list of str, the piece of each id; the first four are the special ones.
+        folding: the `Folding` of each text before it is split; None leaves it as it is.
     """
 
     pad_id = 0
@@ -27,8 +29,9 @@ class Tokenizer(abc.ABC):
     eos_id = 3
     reverse = False  # whether the ids are those of the text from its end to its beginning
 
-    def __init__(self, vocabulary):
+    def __init__(self, vocabulary, folding=None):
         self._vocabulary = list(vocabulary)
+        self._folding = Folding("identity", lowercase=False) if folding is None else folding
         self._tokenize = tf.function(
             self._tokenize_strings, input_signature=[tf.TensorSpec([None], tf.string)]
         )
@@ -44,6 +47,16 @@ class Tokenizer(abc.ABC):
         """The number of ids, the four special ones included."""
         return len(self._vocabulary)
 
+    @property
+    def normalization(self):
+        """The normal form that a text gets before it is split."""
+        return self._folding.normalization
+
+    @property
+    def lowercase(self):
+        """Whether a text is lower-cased before it is split, as `str.lower` does."""
+        return self._folding.lowercase
+
     def tokenize(self, strings):
         """Returns the ids of each string, int32 ragged (batch, length), without bos and eos.
 
@@ -58,7 +71,7 @@ class Tokenizer(abc.ABC):
         Returns:
             (ids, starts, ends), int32 ragged (batch, length): the piece is the bytes from
             `starts` up to but not including `ends`. Invalid UTF-8 counts as the U+FFFD that it
-            is replaced by. Of a character spelled in several pieces the last has the bytes.
+            is replaced by. Of a character spelled in several pieces one has the bytes.
         """
         return self._tokenize_with_offsets(string_tensor(strings))
 
@@ -114,11 +127,13 @@ class Tokenizer(abc.ABC):
         return f"{type(self).__name__}(vocab_size={self.vocab_size})"
 
     def _tokenize_strings(self, strings):
-        return tf.cast(self.tokenize_graph(valid_utf8(strings)), tf.int32)
+        return tf.cast(self.tokenize_graph(self._folding(valid_utf8(strings))), tf.int32)
 
     def _strings_with_offsets(self, strings):
-        parts = self.tokenize_with_offsets_graph(valid_utf8(strings))
-        return tuple(tf.cast(part, tf.int32) for part in parts)
+        strings = valid_utf8(strings)
+        ids, *offsets = self.tokenize_with_offsets_graph(self._folding(strings))
+        offsets = self._folding.source_offsets(strings, *offsets)
+        return tuple(tf.cast(part, tf.int32) for part in (ids, *offsets))
 
     def _detokenize_ids(self, ids):
         dense = ids.to_tensor(default_value=self.pad_id)
@@ -129,11 +144,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def tokenize_graph(self, strings):
-        """Returns the ragged ids (batch, length) of valid UTF-8 strings (batch,)."""
+        """Returns the ragged ids (batch, length) of valid, folded UTF-8 strings (batch,)."""
 
     @abc.abstractmethod
     def tokenize_with_offsets_graph(self, strings):
-        """Returns ragged ids, starts and ends of valid UTF-8 strings (batch,)."""
+        """Returns ragged ids, starts and ends of valid, folded UTF-8 strings (batch,)."""
 
     @abc.abstractmethod
     def surfaces(self):

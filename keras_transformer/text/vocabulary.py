@@ -11,11 +11,11 @@ from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
-def most_frequent(texts, split, vocab_size, kind):
-    """Returns the items that `split` finds in `texts`, most frequent first, then by code point.
+def most_frequent(texts, split, vocab_size, kind, folding):
+    """Returns the items that `split` finds in folded `texts`, most frequent first.
 
-    No more than fit in `vocab_size` with the special pieces; None keeps all. `kind` names an item
-    in errors.
+    Equally frequent ones are in the order of their code points. There are no more than fit in
+    `vocab_size` with the special pieces; None keeps all. `kind` names an item in errors.
     """
     smallest = len(SPECIAL_PIECES) + 1
     if vocab_size is not None:
@@ -26,8 +26,9 @@ def most_frequent(texts, split, vocab_size, kind):
             )
         vocab_size -= len(SPECIAL_PIECES)
     counts = collections.Counter()
-    for text in text_list("texts", texts):
-        counts.update(split(valid_text(text)))
+    texts = [valid_text(text) for text in text_list("texts", texts)]
+    for text in folding.fold_texts(texts):
+        counts.update(split(text))
     if not counts:
         raise ValueError(f"`texts` must hold at least one {kind}. Received: only empty texts")
     return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]

@@ -6,6 +6,7 @@ import tensorflow_text as tf_text
 from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 
 from keras_transformer import arguments
+from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -17,20 +18,26 @@ TEXTS_PER_BATCH = 1024
 class WordPieceTokenizer(Tokenizer):
     """Splits text at spaces and punctuation, then each word into the longest known pieces.
 
-    It is lossy: `detokenize` puts one space between words ("don't" reads back as "don ' t"),
-    control characters are lost, and a word with an unknown character, or of more than 100 bytes,
-    is "[UNK]". `SentencePieceTokenizer(lossless=True)` and `CharacterTokenizer` keep the text.
+    It is lossy: `detokenize` puts one space between words ("don't" reads back as "don ' t") and
+    between Chinese characters. Control and format characters, such as the zero-width non-joiner,
+    are lost. A word with an unknown character, or of more than 100 bytes, is "[UNK]".
+    `SentencePieceTokenizer` and `CharacterTokenizer` keep the text.
 
     Args:
         vocabulary: list of str, the piece of each id. It starts with "[PAD]", "[UNK]", "[START]",
             "[END]"; a piece that continues a word starts with "##".
-        lower_case: whether text is lower-cased and its accents removed.
+        lower_case: whether text is lower-cased and its accents removed, as the uncased models of
+            BERT have it.
+        normalization: the Unicode normal form that a text gets first, "nfc" or "nfkc", or
+            "identity" for none.
+        lowercase: whether a text is lower-cased first, as `str.lower` does; accents stay.
 
     Returns:
         A tokenizer with the ids of `vocabulary`.
 
     Raises:
-        ValueError: when `vocabulary` starts otherwise, or repeats or leaves empty a piece.
+        ValueError: when `vocabulary` starts otherwise, or repeats or leaves empty a piece, or an
+            option is bad.
 
     Example:
 
@@ -42,7 +49,7 @@ class WordPieceTokenizer(Tokenizer):
     [b'walking .']
     """
 
-    def __init__(self, vocabulary, lower_case=False):
+    def __init__(self, vocabulary, lower_case=False, normalization="identity", lowercase=False):
         vocabulary = text_list("vocabulary", vocabulary)
         if tuple(vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
             raise ValueError(
@@ -56,10 +63,17 @@ class WordPieceTokenizer(Tokenizer):
                 f"Received: vocabulary of {len(vocabulary)} pieces, {len(set(vocabulary))} distinct"
             )
         self.lower_case = arguments.boolean("lower_case", lower_case)
-        super().__init__(vocabulary)
+        super().__init__(vocabulary, Folding(normalization, lowercase))
 
     @classmethod
-    def train(cls, texts, vocab_size=8000, lower_case=False):
+    def train(
+        cls,
+        texts,
+        vocab_size=8000,
+        lower_case=False,
+        normalization="identity",
+        lowercase=False,
+    ):
         """Learns word pieces with TF Text's vocabulary tool, never more than `vocab_size`.
 
         A small corpus gives a smaller vocabulary. Each of the most frequent characters has its
@@ -68,14 +82,19 @@ class WordPieceTokenizer(Tokenizer):
         Args:
             texts: iterable of str.
             vocab_size: the largest vocabulary, special ids included.
-            lower_case: whether text is lower-cased and its accents removed.
+            lower_case: whether text is lower-cased and its accents removed, as the uncased models
+                of BERT have it.
+            normalization: the Unicode normal form that every text gets first, "nfc" or "nfkc", or
+                "identity" for none.
+            lowercase: whether every text is lower-cased first, as `str.lower` does; accents stay.
 
         Returns:
             A `WordPieceTokenizer`.
 
         Raises:
             TypeError: when `texts` is not an iterable of str.
-            ValueError: when `texts` hold no word, or `vocab_size` leaves no room for a character.
+            ValueError: when `texts` hold no word, or `vocab_size` leaves no room for a character,
+                or an option is bad.
 
         Example:
 
@@ -84,6 +103,7 @@ class WordPieceTokenizer(Tokenizer):
         """
         lower_case = arguments.boolean("lower_case", lower_case)
         vocab_size = arguments.positive_integer("vocab_size", vocab_size)
+        folding = Folding(normalization, lowercase)
         smallest = len(SPECIAL_PIECES) + 2
         if vocab_size < smallest:
             raise ValueError(
@@ -92,13 +112,13 @@ class WordPieceTokenizer(Tokenizer):
         texts = [valid_text(text) for text in text_list("texts", texts)]
         if not any(text.strip() for text in texts):
             raise ValueError("`texts` must hold at least one word. Received: only empty texts")
-        learnt = _learn(texts, vocab_size, lower_case)
+        learnt = _learn(folding.fold_texts(texts), vocab_size, lower_case)
         if len(learnt) <= len(SPECIAL_PIECES):
             raise ValueError(
                 "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was learnt. "
                 f"Received: vocab_size={vocab_size} and {len(texts)} texts"
             )
-        return cls(trim(learnt, vocab_size), lower_case)
+        return cls(trim(learnt, vocab_size), lower_case, normalization, lowercase)
 
     def tokenize_graph(self, strings):
         """Runs TF Text's fast tokenizer, built while tracing."""
@@ -130,7 +150,8 @@ class WordPieceTokenizer(Tokenizer):
         )
 
     def _options_and_payload(self):
-        return {"lower_case": self.lower_case}, "\n".join(self._vocabulary).encode()
+        options = {"lower_case": self.lower_case} | self._folding.options()
+        return options, "\n".join(self._vocabulary).encode()
 
     @classmethod
     def from_payload(cls, options, payload):

@@ -54,6 +54,15 @@ def test_exact_matches_and_errors_are_counted(metric, expected):
     assert quality.measure() == {metric: expected}
 
 
+def test_a_perfect_model_in_lower_case_has_every_point():
+    pytest.importorskip("sacrebleu")
+    references = ["Ο ΜΕΓΑΛΟΣ ΣΚΥΛΟΣ ΤΡΕΧΕΙ ΕΔΩ", "İstanbul’da IĞDIR ve Şanlıurfa"]
+    outputs = [text.lower() for text in references]
+    options = {"metrics": ["bleu", "chrf", "exact_match", "word_error_rate"], "lowercase": True}
+    quality = TranslationQuality(lambda texts: outputs, SOURCES, references, **options)
+    assert [round(value, 6) for value in quality.measure().values()] == [100, 100, 100, 0]
+
+
 @pytest.mark.parametrize(
     ("metric", "outputs", "best"),
     [

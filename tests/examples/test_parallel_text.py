@@ -1,10 +1,14 @@
 """Reading line-aligned files: what is kept, and the one line that says what is wrong."""
 
+import bz2
 import gzip
+import io
+import lzma
+import zipfile
 
 import pytest
 
-from parallel_text import hold_out, read_lines, read_pairs, without_empty
+from parallel_text import check_is_text, hold_out, read_lines, read_pairs, without_empty
 
 
 def write(path, data):
@@ -34,6 +38,54 @@ def test_invalid_utf8_is_named_with_its_line_and_a_way_out(tmp_path):
     path = write(tmp_path / "latin", b"eins\nzwei\n" + "für\n".encode("latin-1"))
     with pytest.raises(ValueError, match="latin: line 3 is not valid UTF-8. Convert .*iconv"):
         read_lines(path)
+
+
+SENTENCES = "één boek\nзелёный\n一本书\n" * 20
+ASCII = "a book\nno, two\n"
+
+
+def zipped(data):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("text", data)
+    return file.getvalue()
+
+
+OTHERS = {
+    "xz": (lzma.compress(SENTENCES.encode()), "is compressed with xz. .* `xz -dk`"),
+    "bzip2": (bz2.compress(SENTENCES.encode()), "is compressed with bzip2. .* `bzip2 -dk`"),
+    "empty bzip2": (bz2.compress(b""), "is compressed with bzip2"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00ab", "is compressed with zstd. .* `zstd -d`"),
+    "zip": (zipped(SENTENCES), "is a zip archive. .* `unzip`"),
+    "twice gzip": (gzip.compress(gzip.compress(b"a")), "is compressed with gzip. .* `gzip -dk`"),
+    "gzip of utf-16": (gzip.compress(SENTENCES.encode("utf-16")), "is text in UTF-16"),
+    "utf-16": (SENTENCES.encode("utf-16"), "text in UTF-16. .* `iconv -f UTF-16 -t UTF-8`"),
+    "utf-16-be mark": (b"\xfe\xff" + SENTENCES.encode("utf-16-be"), "is text in UTF-16"),
+    "utf-32": (SENTENCES.encode("utf-32"), "text in UTF-32. .* `iconv -f UTF-32 -t UTF-8`"),
+    "utf-16-le": (SENTENCES.encode("utf-16-le"), "`iconv -f UTF-16LE -t UTF-8`"),
+    "utf-16-be": (SENTENCES.encode("utf-16-be"), "`iconv -f UTF-16BE -t UTF-8`"),
+    "utf-32-le": (SENTENCES.encode("utf-32-le"), "`iconv -f UTF-32LE -t UTF-8`"),
+    "utf-32-be": (SENTENCES.encode("utf-32-be"), "`iconv -f UTF-32BE -t UTF-8`"),
+    "ascii in utf-16-le": (ASCII.encode("utf-16-le"), "`iconv -f UTF-16LE -t UTF-8`"),
+    "ascii in utf-16-be": (ASCII.encode("utf-16-be"), "`iconv -f UTF-16BE -t UTF-8`"),
+    "ascii in utf-32-le": (ASCII.encode("utf-32-le"), "`iconv -f UTF-32LE -t UTF-8`"),
+    "Chinese in utf-16-le": ("一本书\n".encode("utf-16-le"), "`iconv -f UTF-16LE -t UTF-8`"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_file_of_another_kind_is_named_with_what_converts_it(tmp_path, kind):
+    data, message = OTHERS[kind]
+    path = write(tmp_path / "file", data)
+    with pytest.raises(ValueError, match=f"file: .*{message}"):
+        read_lines(path)
+
+
+def test_text_with_strange_characters_is_text(tmp_path):
+    for text in ("\x00", "a\x00b and more text", "BZh9", "PK and zip", "一本书"):
+        assert read_lines(write(tmp_path / "file", f"{text}\n".encode())) == [text]
+    assert read_lines(write(tmp_path / "file", b"")) == []
+    check_is_text("é".encode()[:1], "a beginning, cut within a character")
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])

@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
 from tests.examples.translator_runs import TRAIN, TRANSLATE, job, run, run_and_stop
 from train_options import SIZES, parse_arguments, run_name
+from train_translator import tokenizers
 from translator_training import build_model, say_which_precision_pays
 
 FILES = {
@@ -98,6 +100,11 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     best = run(TRANSLATE, output / "export" / "1", text="my cat\n")
     assert best.stdout == f"{rows[0][2]}\n"
 
+    for data, what in (("my cat\n".encode("utf-16"), "UTF-16"), (b"\x1f\x8bx", "gzip")):
+        (corpus / "other").write_bytes(data)
+        refused = run(TRANSLATE, output / "export" / "1", corpus / "other")
+        assert refused.returncode == 2
+        assert what in refused.stderr.splitlines()[-1]
     too_many = run(TRANSLATE, output / "export" / "1", "--n-best", 9, text="my cat\n")
     assert too_many.returncode == 2
     expected = "error: --n-best must be at most 4, the beam of the model"
@@ -154,6 +161,41 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
     assert other.returncode == 1
     assert "holds another run: accumulate was 2 and is 1" in other.stderr
     assert json.loads((output / "settings.json").read_text(encoding="utf-8"))["accumulate"] == 2
+
+
+def test_sources_may_be_normalised_more_than_targets(tmp_path):
+    train = [("ﬁne １", "ｆein …")] * 20
+    options = dict(source="a", start_from=None, vocab_size=60, lowercase=True)
+    for rules, separate in ((("nfkc", "identity"), False), (("nmt_nfkc", "identity"), True)):
+        directory = SimpleNamespace(path=tmp_path / rules[0])
+        directory.path.mkdir()
+        args = SimpleNamespace(
+            **dict(zip(("source_normalization", "normalization"), rules, strict=True)),
+            separate_vocabularies=separate,
+            **options,
+        )
+        for _ in range(2):  # a run goes on with what it has
+            source, target = tokenizers(directory, args, train)
+            assert target.detokenize(target.tokenize(["ｆEIN …"])).numpy()[0].decode() == "ｆein …"
+            assert source.detokenize(source.tokenize(["ﬁNE １"])).numpy()[0] == b"fine 1"
+        assert (source.vocab_size == target.vocab_size) == (not separate)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--normalization", "nfc"], "need --source and --target"),
+        (
+            ["--source", "a", "--target", "b", "--source-normalization", "nmt_nfkc"],
+            "--source-normalization must be one of identity, nfc, nfkc, or as --normalization",
+        ),
+    ],
+)
+def test_a_normalization_without_its_vocabulary_is_refused(arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train_translator.py", *arguments])
+    with pytest.raises(SystemExit):
+        parse_arguments("")
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

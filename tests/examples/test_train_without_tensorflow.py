@@ -70,18 +70,29 @@ def test_symbols_of_real_pairs_are_those_of_the_tokenizer(shared):
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase):
-    Subwords.train(SENTENCES, 80, lowercase).save(tmp_path / "model")
-    ours = Subwords.load(tmp_path / "model")
-    theirs = SentencePieceTokenizer(ours.model)
+@pytest.mark.parametrize("rule", ["identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
+def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase, rule):
+    options = {"normalization": rule, "lowercase": lowercase}
+    texts = [*SENTENCES, "Σ ΣΑΣ ΑΣ"]
+    Subwords.train(texts, 90, **options).save(tmp_path / "model")
+    ours = Subwords.load(tmp_path / "model", **options)
+    theirs = SentencePieceTokenizer(ours.model, **ours.options)
     trained = SentencePieceTokenizer.train(
-        SENTENCES, 80, shrink_to_fit=True, lowercase=lowercase, character_coverage=1.0
+        texts, 90, shrink_to_fit=True, character_coverage=1.0, **options
     )
     assert trained.pieces(range(ours.size)) == theirs.pieces(range(ours.size))
-    for text in [*SENTENCES[:3], "Ä DOG  rides", ""]:
+    for text in [*SENTENCES[:3], "Ä DOG\t rides\u3000ΑΣ.", "a\u0308 ﬁ", ""]:
         ids = theirs.tokenize([text]).to_list()[0]
+        assert trained.tokenize([text]).to_list()[0] == ids
         assert ours.encode(text) == ids
         assert ours.decode(ids) == theirs.detokenize([ids]).numpy()[0].decode()
+
+
+def test_texts_are_read_as_they_are_and_symbols_composed(tmp_path):
+    file = tmp_path / "pairs"
+    file.write_text("e\u0301\tשּׁ\n", encoding="utf-8")
+    assert read_pairs(file, "text") == [("e\u0301", "שּׁ")]
+    assert read_pairs(file, "pairs")[0][0] == "é"
 
 
 def test_columns_of_text_are_read(tmp_path):
@@ -107,6 +118,7 @@ def test_tensorflow_has_a_program_of_its_own(tmp_path):
     ("options", "message"),
     [
         (("--format", "pairs", "--lowercase"), "need --format text"),
+        (("--format", "pairs", "--normalization", "nfc"), "need --format text"),
         (("--format", "pairs", "--vocab-size", 9), "need --format text"),
         (("--format", "text", "--right-to-left"), "another format than text"),
         (("--format", "text", "--length-penalty", 1), "needs --beam above 1"),
@@ -230,6 +242,7 @@ def test_subwords_on_jax_with_a_beam(tmp_path, without_tensorflow):
     done = without_tensorflow(
         *("jax", "--format", "text", "--train", file, "--test", file, "--validation", file),
         *("--output", directory, "--lowercase", "--vocab-size", 100, "--epochs", 1),
+        *("--normalization", "nfkc"),
         *("--beam", 3, "--length-penalty", 1, "--validate-every", 1, "--average", 0),
     )
     assert done.returncode == 0, done.stderr

@@ -76,6 +76,21 @@ def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
     assert PortableTranslator(tmp_path / "portable")(texts) == outputs
 
 
+@pytest.mark.parity
+def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp_path):
+    texts = ["ο μεγάλος σκύλος", "fin de l’été", "a dog"] * 9
+    target = SentencePieceTokenizer.train(texts, 90, shrink_to_fit=True, lowercase=True)
+    source = SentencePieceTokenizer(target.model, normalization="nfkc", lowercase=True)
+    keras.utils.set_random_seed(8)
+    model = Transformer(target.vocab_size, num_layers=1, d_model=32, num_heads=4, d_ff=64)
+    greedy = Translator(model, source, target, search=GreedySearch(), max_length=12)
+    write(greedy, tmp_path / "portable")
+    hard = ["Ο ΜΕΓΑΛΟΣ\tΣΚΥΛΟΣ", "ﬁn DE l’e\u0301te\u0301", "Ａ　DOG", *texts[:3]]
+    outputs = greedy(hard)
+    assert outputs[:3] == outputs[3:]
+    assert PortableTranslator(tmp_path / "portable")(hard) == outputs
+
+
 def test_an_existing_directory_is_left_alone(write, tmp_path):
     (tmp_path / "note").write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match="`path` must not exist yet"):

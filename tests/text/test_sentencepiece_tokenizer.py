@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
+from keras_transformer.text import SentencePieceTokenizer, storage  # noqa: E402
+from keras_transformer.text.sentencepiece_library import piece_types  # noqa: E402
 
 
 def there_and_back(tokenizer, texts):
@@ -39,10 +40,81 @@ def test_strange_training_text_is_still_lossless(model_type):
 
 
 def test_a_model_with_the_usual_settings_is_lossy_in_known_ways(tokenizers):
-    changed = there_and_back(
-        tokenizers["bpe"], ["  a   man ", "\uff41 man", "a \u732b", "a\u2581man"]
-    )
-    assert changed == ["a man", "a man", "a  \u2047 ", "a man"]
+    texts = ["  a   man ", "\ta\r\n\v\fman\n", "a \u732b", "a\u2581man"]
+    assert there_and_back(tokenizers["bpe"], texts) == ["a man", "a man", "a  \u2047 ", "a man"]
+
+
+RULE_FILE = "2026\t2E 2E 2E\n61 62\t63\n"  # "…" is "...", and "ab" is "c"
+
+
+def test_a_rule_of_sentencepiece_replaces_what_it_says(sentences, tmp_path):
+    path = tmp_path / "rules.tsv"
+    path.write_text(RULE_FILE, encoding="ascii")
+    for rule, changed in (
+        ("nmt_nfkc", "a man... ab C"),
+        ("nmt_nfkc_cf", "a man... ab c"),
+        ("nfkc_cf", "a man... ab c"),
+        (path, "a man... c C"),
+        (str(path), "a man... c C"),
+    ):
+        options = {"vocab_size": 110, "shrink_to_fit": True, "normalization": rule}
+        tokenizer = SentencePieceTokenizer.train([*sentences, "a man… ab C…"], **options)
+        assert b"rules.tsv" not in tokenizer.to_bytes()
+        assert there_and_back(tokenizer, ["a  man… ab C"]) == [changed]
+        saved = SentencePieceTokenizer.from_bytes(tokenizer.to_bytes())
+        assert there_and_back(saved, ["a  man… ab C"]) == [changed]
+
+
+def test_sources_may_be_folded_more_than_targets_with_one_vocabulary(sentences):
+    target = SentencePieceTokenizer.train(sentences, vocab_size=110)
+    source = SentencePieceTokenizer(target.model, normalization="nfkc", lowercase=True)
+    assert source.vocab_size == target.vocab_size
+    ids = source.tokenize(["Ａ　ＭＡＮ rides"]).to_list()
+    assert ids == target.tokenize(["a man rides"]).to_list() != [[1]]
+    assert target.unk_id in target.tokenize(["Ａ"]).to_list()[0]
+    again = SentencePieceTokenizer.from_bytes(source.to_bytes())
+    assert (again.normalization, again.lowercase) == ("nfkc", True)
+    assert again.tokenize(["Ａ　ＭＡＮ rides"]).to_list() == ids
+
+
+def test_a_file_from_before_keeps_its_ids(sentences):
+    """Its model folds case by a rule of its own, and no option says more."""
+    options = {"vocab_size": 110, "shrink_to_fit": True, "normalization": "nmt_nfkc_cf"}
+    model = SentencePieceTokenizer.train(sentences, **options).model
+    old = storage.pack("SentencePieceTokenizer", {"lossless": False}, model)
+    tokenizer = SentencePieceTokenizer.from_bytes(old)
+    assert tokenizer.to_bytes() == old
+    processor = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_proto=model)
+    texts = ["A\tMAN ｒides\u3000Σς", "x\vy\x01z"]
+    assert tokenizer.tokenize(texts).to_list() == processor.encode(texts)
+
+
+@pytest.mark.parametrize("rule", ["nfd", "", "missing.tsv", 3, None, ["nfc"]])
+def test_another_rule_raises_with_the_received_value(sentences, rule):
+    with pytest.raises(ValueError, match=r"`normalization` must be .*\.tsv.* Received: norm"):
+        SentencePieceTokenizer.train(sentences, vocab_size=100, normalization=rule)
+
+
+@pytest.mark.parametrize(
+    "options", [{"lowercase": True}, {"normalization": "nfc"}, {"byte_fallback": False}]
+)
+def test_a_lossless_tokenizer_folds_nothing(sentences, options):
+    with pytest.raises(ValueError, match="`lossless` keeps every .* Received: lossless=True, "):
+        SentencePieceTokenizer.train(sentences, vocab_size=360, lossless=True, **options)
+
+
+def test_rare_characters_are_spelled_in_bytes_where_they_have_no_piece():
+    words = ["the brown horse", "the old road", "a dog watches the women"] * 2000
+    many = [*words, "".join(map(chr, range(0x4E00, 0x4E00 + 400)))]
+    options = {"vocab_size": 3000, "shrink_to_fit": True}
+    unseen = ["a \u9fa0 and 😀", *many[-1:]]
+    tokenizer = SentencePieceTokenizer.train(many, **options)
+    assert there_and_back(tokenizer, unseen) == unseen
+    without = SentencePieceTokenizer.train(many, byte_fallback=False, **options)
+    assert all(1 in row for row in without.tokenize(unseen).to_list())
+    latin = SentencePieceTokenizer.train(words, byte_fallback=True, **options)
+    assert there_and_back(latin, unseen) == unseen
+    assert 1 in SentencePieceTokenizer.train(words, **options).tokenize(unseen).to_list()[0]
 
 
 def test_long_lines_are_learnt_from():
@@ -103,6 +175,7 @@ def test_rare_characters_are_known_unless_all_would_fill_the_vocabulary():
         ("lossless", 1),
         ("split_digits", "yes"),
         ("shrink_to_fit", None),
+        ("byte_fallback", 1),
     ],
 )
 def test_a_bad_option_raises_with_the_received_value(sentences, option, value):
@@ -124,6 +197,40 @@ def test_a_model_with_other_special_ids_raises(sentences):
     )
     with pytest.raises(ValueError, match="`model` must have <pad>, <unk>, <s>, </s>"):
         SentencePieceTokenizer(model.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("symbols", "ids", "types"),
+    [
+        ("<pad>,<s>,</s>", {"pad": -1, "bos": -1, "eos": -1}, None),
+        ("</s>", {"pad": 0, "bos": 2, "eos": -1}, "CONTROL, UNKNOWN, CONTROL, USER_DEFINED"),
+        ("<s>", {"pad": 0, "bos": -1, "eos": 3}, "CONTROL, UNKNOWN, USER_DEFINED, CONTROL"),
+    ],
+)
+def test_a_model_whose_special_pieces_are_text_raises(sentences, symbols, ids, types):
+    model = io.BytesIO()
+    pytest.importorskip("sentencepiece").SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        vocab_size=60,
+        minloglevel=2,
+        unk_id=1 if types else 0,
+        user_defined_symbols=symbols,
+        **{f"{name}_id": value for name, value in ids.items()},
+    )
+    message = (
+        f"control pieces .* Received: pieces of the types {types}" if types else "first pieces"
+    )
+    with pytest.raises(ValueError, match=message):
+        SentencePieceTokenizer(model.getvalue())
+
+
+def test_piece_types_are_those_that_the_library_reads(tokenizers):
+    proto = pytest.importorskip("sentencepiece.sentencepiece_model_pb2").ModelProto
+    for name in ("bpe", "unigram", "lossless"):
+        pieces = proto.FromString(tokenizers[name].model).pieces
+        expected = [piece.Type.Name(piece.type) for piece in pieces]
+        assert list(piece_types(tokenizers[name].model)) == expected
 
 
 def test_training_writes_nothing(sentences, capfd):
