@@ -88,7 +88,8 @@ class Subwords:
             rule = {"normalization_rule_name": normalization}
             if normalization in FORMS:
                 file = Path(folder, "rules.tsv")
-                file.write_text("".join(f"{ord(space):X}\t20\n" for space in WHITE_SPACE))
+                rules = "".join(f"{ord(space):X}\t20\n" for space in WHITE_SPACE)
+                file.write_text(rules, encoding="utf-8")
                 rule = {"normalization_rule_tsv": str(file)}
             try:
                 sentencepiece.SentencePieceTrainer.train(

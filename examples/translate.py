@@ -3,8 +3,9 @@
     python examples/translate.py runs/dates-en-fr/export/1 FILE
     echo "Friday, November 20, 2026" | python examples/translate.py runs/dates-en-fr/export/1
 
-Needs tensorflow and tensorflow_text, and parallel_text.py beside it. Answers come in order; with --scores each line starts
-with the translation's score, and with --n-best N each input line gets N lines, numbered by input.
+Needs tensorflow and tensorflow_text, and parallel_text.py beside it. Answers come in order.
+With --scores each line starts with the translation's score. With --n-best N each input line gets N
+lines, numbered by input.
 --split-sentences translates each sentence of a line on its own, --no-split-sentences a whole line
 at once; without either the export does what it was made for.
 """
