@@ -11,12 +11,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 # How files begin that are no text in UTF-8, what they are, and what makes such text of them.
 KINDS = (
     (GZIP_MAGIC, "is compressed with gzip", "gzip -dk"),
-    (b"\xfd7zXZ\x00", "is compressed with xz", "xz -dk"),
+    (rb"\xfd7zXZ\x00", "is compressed with xz", "xz -dk"),
     (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "is compressed with bzip2", "bzip2 -dk"),
-    (b"\x28\xb5\x2f\xfd", "is compressed with zstd", "zstd -d"),
+    (rb"\x28\xb5\x2f\xfd", "is compressed with zstd", "zstd -d"),
     (rb"PK\x03\x04", "is a zip archive", "unzip"),
-    (b"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "is text in UTF-32", "iconv -f UTF-32 -t UTF-8"),
-    (b"\xff\xfe|\xfe\xff", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
+    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "is text in UTF-32", "iconv -f UTF-32 -t UTF-8"),
+    (rb"\xff\xfe|\xfe\xff", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
 )
 
 
@@ -69,18 +69,17 @@ def check_is_text(data, path):
 
 
 def encoding_with_nuls(data):
-    """The encoding whose characters have several bytes, told by those that are NUL, or None."""
-    nuls = [data[place::4].count(0) for place in range(4)]
-    is_utf8 = True
+    """The encoding of characters of two or four bytes, told by those that are NUL, or None."""
+    nuls, is_utf8 = data.count(0), True
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)  # the end may be cut off
     except UnicodeDecodeError:
         is_utf8 = False
-    if not any(nuls) or (is_utf8 and 4 * sum(nuls) < len(data)):
-        return None  # no text in UTF-8 has a quarter of NULs
-    if 2 * sum(nuls) > len(data) + 4:
-        return "UTF-32LE" if nuls[3] > nuls[0] else "UTF-32BE"
-    return "UTF-16LE" if nuls[1] + nuls[3] > nuls[0] + nuls[2] else "UTF-16BE"
+    if not nuls or (is_utf8 and 4 * nuls < len(data)):  # no text in UTF-8 has a quarter of NULs
+        return None
+    width = 32 if 2 * nuls > len(data) + 4 else 16
+    orders = [f"UTF-{width}LE", f"UTF-{width}BE"]
+    return max(orders, key=lambda name: sum("\n" <= c <= "~" for c in data.decode(name, "ignore")))
 
 
 def read_pairs(source_path, target_path):

@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_named_with_what_converts_it(tmp_path, kind):
 
 
 def test_text_with_strange_characters_is_text(tmp_path):
-    for text in ("\x00", "a\x00b and more text", "BZh9", "PK and zip", "一本书"):
+    for text in ("a\x00b and more text", "BZh9", "PK and zip", "一本书"):
         assert read_lines(write(tmp_path / "file", f"{text}\n".encode())) == [text]
     assert read_lines(write(tmp_path / "file", b"")) == []
     check_is_text("é".encode()[:1], "a beginning, cut within a character")
