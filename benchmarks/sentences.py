@@ -56,8 +56,7 @@ def translator_of(run, beam):
 
 def table(translate, sources, targets):
     """Yields the rows of a table in Markdown; `translate(texts, split)` gives translations."""
-    columns = ("lines a text", "texts", "of several sentences")
-    yield "| " + " | ".join((*columns, "whole: BLEU, length", "divided: BLEU, length")) + " |"
+    yield "| lines a text | texts | several sentences | whole: BLEU, length | divided |"
     yield "|---|---|---|---|---|"
     for lines in (1, 2):
         texts, references = joined(sources, lines), joined(targets, lines)

@@ -27,7 +27,8 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
     | `serving_default` | `text` string[B] | `translation` string[B], `score` float32[B] |
     | `n_best` | `text` string[B] | `translations` string[B, n], `scores` float32[B, n] |
     | `translate` | `text`, `prefix` string[B], `length_penalty` float32[B], `max_length`, \
-`num_hypotheses` int32[B] | `translations` string[B, beam], `scores` float32[B, beam] |
+`num_hypotheses`, `split_sentences` int32[B] | `translations` string[B, beam], \
+`scores` float32[B, beam] |
     | `score` | `source`, `target` string[B] | `log_prob` float32[B], `num_tokens` int32[B] |
     | `align` | `text` string[B] | `translation` string[B]; `target_start`, `target_end`, \
 `source_start`, `source_end` int32[B, pieces] |
@@ -41,7 +42,9 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
 
     In `translate` each text has options of its own: `length_penalty` from 0 to 10, or -1 for the
     export's; `max_length`, or 0 for the export's; `num_hypotheses` up to the beam size, or 0 for
-    the export's, beyond which stand "" and -1e9; `prefix`, what the translation must begin with.
+    the export's, beyond which stand "" and -1e9; `prefix`, what the translation must begin with;
+    `split_sentences`, 1 to translate each sentence on its own, 0 the text at once, or -1 for the
+    export's.
     In `align` each piece of the translation has its bytes and those of the source that it was
     read from, -1 beyond the last piece.
 

@@ -15,33 +15,30 @@ FIGURE = r"\p{Nd}{1,2}\."
 LINE_BREAK = r".*[\n\r\x{85}\x{2028}\x{2029}]"
 SEPARATOR = b"\xff"  # a byte that valid UTF-8 does not have
 
-# What a period ends without an end of the sentence, but before a word of STARTERS.
-ABBREVIATIONS = """
-mr mrs ms dr prof st vs etc approx inc ltd co corp jr dept messrs al viz
-bzw ca vgl usw hr dipl ing geb gest inkl exkl zzgl ggf evtl sog mio mrd str chr bes insb allg tel
-mm mme mgr éd av env ex chap
-sr sra srta dña ud uds aprox núm ej pág págs sig sigg dott avv exmo
-dhr mevr mw drs ir bijv bv enz blz dvs osv bl
-np tzn tj itd itp godz św hab inż např tzv atd
-др ул им см руб проф акад стр гг
-डॉ प्रो
-""".split()
-# The same where they begin with a capital: small, they are words of one of these languages.
-TITLES = "Gen Col Rep Sen Gov Hon Rev Capt Sgt Lt Fr Frl Me Art Mt Ft Abs Kap Bd Ph".split()
-# What a period ends without an end of the sentence, before a number.
-NUMBERED = """
-no nos nr núm fig figs art abs kap vol bd p pp pg s sec ch eq kl č str стр
-jan feb mar apr jun jul aug sep sept oct okt nov dec dez
-""".split()
+# Abbreviations whose period ends a sentence before a word of STARTERS alone.
+ABBREVIATIONS = (
+    "mr|mrs|ms|dr|prof|st|vs|etc|approx|inc|ltd|co|corp|jr|sr|dept|messrs|al|viz"
+    "|bzw|ca|vgl|usw|hr|dipl|ing|geb|gest|inkl|exkl|zzgl|ggf|evtl|sog|mio|mrd|str|chr|insb|allg|tel"
+    "|mme|mgr|éd|av|env|chap|sra|srta|dña|ud|uds|aprox|núm|pág|págs|sig|sigg|dott|avv|exmo"
+    "|dhr|mevr|mw|drs|bijv|bv|enz|blz|dvs|osv|np|tzn|tj|itd|itp|godz|św|inż|např|tzv|atd"
+    "|др|ул|см|руб|проф|акад|стр|гг|डॉ|प्रो"
+)
+# The same with a capital. Without one they are words of one of these languages.
+TITLES = "Gen|Col|Rep|Sen|Gov|Hon|Rev|Capt|Sgt|Lt|Fr|Frl|Me|Art|Mt|Ft|Abs|Kap|Bd|Ph"
+# Those whose period does not end a sentence before a number.
+NUMBERED = (
+    "no|nos|nr|núm|fig|figs|art|abs|kap|vol|bd|p|pp|pg|s|sec|ch|eq|kl|č|str|стр"
+    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|okt|nov|dec|dez"
+)
 # Words that begin a sentence more often than they follow an abbreviation or an ordinal number.
-STARTERS = """
-The This That These Those He She It They We You But And Then There When If However
-Der Die Ein Eine Er Sie Es Wir Ich Und Aber Dann Danach Da So Wenn Als Doch
-Il Elle Ils Elles Nous Vous On Ce Cette Mais Et Puis
-Él Ella Ellos Ellas Pero Y Entonces Este Esta Ma Poi Questo Questa Ele Ela Eles Mas
-Het Een Hij Zij Maar Han Hun Hon Det Den Men Ona Oni Ale
-Он Она Они Мы Но И Это Затем
-""".split()
+STARTERS = (
+    "The|This|That|These|Those|He|She|It|They|We|You|But|And|Then|There|When|If|However"
+    "|Der|Die|Ein|Eine|Er|Sie|Es|Wir|Ich|Und|Aber|Dann|Danach|Da|So|Wenn|Als|Doch"
+    "|Il|Elle|Ils|Elles|Nous|Vous|On|Ce|Cette|Mais|Et|Puis"
+    "|Él|Ella|Ellos|Ellas|Pero|Y|Entonces|Este|Esta|Ma|Poi|Questo|Questa|Ele|Ela|Eles|Mas"
+    "|Het|Een|Hij|Zij|Maar|Han|Hun|Hon|Det|Den|Men|Ona|Oni|Ale"
+    "|Он|Она|Они|Мы|Но|И|Это|Затем"
+)
 
 
 class Sentences(NamedTuple):
@@ -149,10 +146,10 @@ def ends_sentence(words, texts):
     dots = words.match(rf".*(?:\.\.|…)[{CLOSES}]*") | (period & words.before(period))
     letters = r"(?:[\p{Lu}\p{Ll}\p{Arabic}\p{Hebrew}]\p{M}*\.-?)+"  # J. R. R., z. B., e.g., J.-P.
     figures = rf"{FIGURE}(?:[-–/]?{FIGURE})*"  # an ordinal number or a date, in many languages
-    short = words.match(rf"(?i)[{OPENS}]*(?:(?:{'|'.join(ABBREVIATIONS)})\.|{letters}|{figures})")
-    short |= words.match(rf"[{OPENS}]*(?:{'|'.join(TITLES)})\.")
-    numbered = words.match(rf"(?i)[{OPENS}]*(?:{'|'.join(NUMBERED)})\.")
-    starts = words.match(rf"[{OPENS}]*(?:{'|'.join(STARTERS)})(?:[^\p{{L}}\p{{M}}].*)?")
+    short = words.match(rf"(?i)[{OPENS}]*(?:(?:{ABBREVIATIONS})\.|{letters}|{figures})")
+    short |= words.match(rf"[{OPENS}]*(?:{TITLES})\.")
+    numbered = words.match(rf"(?i)[{OPENS}]*(?:{NUMBERED})\.")
+    starts = words.match(rf"[{OPENS}]*(?:{STARTERS})(?:[^\p{{L}}\p{{M}}].*)?")
     inner = cased & follows(small) & ~alone
     inner |= short & ~(cased & follows(starts))
     inner |= numbered & follows(words.match(rf"[{OPENS}#§]*\p{{N}}.*"))

@@ -16,7 +16,7 @@ from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
 from tests.examples.translator_runs import TRAIN, TRANSLATE, job, run, run_and_stop
 from train_options import SIZES, parse_arguments, run_name
-from train_translator import tokenizers
+from train_translator import reads_single_sentences, tokenizers
 from translator_training import build_model, say_which_precision_pays
 
 FILES = {
@@ -105,10 +105,39 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
         refused = run(TRANSLATE, output / "export" / "1", corpus / "other")
         assert refused.returncode == 2
         assert what in refused.stderr.splitlines()[-1]
+
+    text = "my cat . my dog .\n"
+    alone = run(TRANSLATE, output / "export" / "1", text="my cat .\nmy dog .\n").stdout.split("\n")
+    divided = run(TRANSLATE, output / "export" / "1", "--split-sentences", text=text)
+    assert divided.stdout == f"{' '.join(alone[:2])}\n"
+
     too_many = run(TRANSLATE, output / "export" / "1", "--n-best", 9, text="my cat\n")
     assert too_many.returncode == 2
     expected = "error: --n-best must be at most 4, the beam of the model"
     assert too_many.stderr.splitlines()[-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "given", "split"),
+    [
+        (["A dog runs."] * 20, [], True),
+        (["A dog. It runs."] + ["A dog runs."] * 19, [], True),
+        (["A dog. It runs."] * 4 + ["A dog runs."] * 16, [], False),
+        (["A dog. It runs."] * 20, ["--split-sentences"], True),
+        (["A dog runs."] * 20, ["--no-split-sentences"], False),
+    ],
+)
+def test_the_export_divides_texts_where_the_training_had_single_sentences(
+    sources, given, split, capsys
+):
+    args = arguments_of("--source", "a", "--target", "b", *given)
+    assert reads_single_sentences(args, [(source, "") for source in sources]) is split
+    shown = f"the export reads {'each sentence on its own' if split else 'texts whole'}"
+    assert (shown in capsys.readouterr().out) == (not given)
+
+
+def test_dates_are_read_whole():
+    assert reads_single_sentences(arguments_of(), [("20. November", "")]) is False
 
 
 @pytest.mark.slow

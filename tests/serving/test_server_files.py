@@ -14,6 +14,7 @@ from trained import translator
 import keras_transformer
 from keras_transformer import Transformer
 from keras_transformer.serving import Translator, describe_export, load
+from keras_transformer.serving.conventions import text_conventions
 from keras_transformer.serving.description import how_to_call
 from keras_transformer.serving.operations import (
     TENSORFLOW,
@@ -106,6 +107,7 @@ def test_the_card_says_what_was_given_and_what_the_export_is(exported):
     assert "TopKV2" in card["operations"]
     assert card["limits"]["max_source_length"] == 32
     assert card["split_sentences"] is False
+    assert card["texts"] == text_conventions(translator())
     assert card["separator"] == " "
 
 
@@ -130,12 +132,19 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
         "text": "string[batch]",
     }
     assert described["signatures"]["n_best"]["outputs"]["scores"] == "float32[batch, 3]"
+    assert described["texts"] == text_conventions(translator())
     assert described["tensorflow_text"] is None  # characters need TensorFlow alone
     assert "Substr" in described["operations"]
     files = [file for file in exported.rglob("*") if file.is_file()]
     assert described["bytes"] == sum(file.stat().st_size for file in files)
     printed = capsys.readouterr().out
-    for text in ("serving_default", "int32[batch, any]", "runs with that or a later one.", "MiB"):
+    for text in (
+        "serving_default",
+        "input: Text as it is",
+        "int32[batch, any]",
+        "runs with that or a later one.",
+        "MiB",
+    ):
         assert text in printed
 
 

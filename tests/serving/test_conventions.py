@@ -1,0 +1,71 @@
+"""text_conventions: what is said of texts is what the translator does with them."""
+
+import pytest
+
+from keras_transformer import GreedySearch, Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.serving.conventions import text_conventions
+from keras_transformer.text import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    SymbolTokenizer,
+    WordPieceTokenizer,
+)
+
+TEXTS = ["Ein müder Hund läuft.", "Der finale Hund"] * 9
+FOLDS, NFKC = "Capitals are read as small letters.", "Variants of a character"
+SPACES, SMALL = "Runs of white space", "Small letters alone."
+
+
+def conventions(*tokenizers, **options):
+    size = max(tokenizer.vocab_size for tokenizer in tokenizers)
+    model = Transformer(size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    return text_conventions(Translator(model, *tokenizers, search=GreedySearch(), **options))
+
+
+def said(lines):
+    return {start for start in (FOLDS, NFKC, SPACES, SMALL) if start in " ".join(lines)}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "inputs", "outputs"),
+    [
+        (SentencePieceTokenizer.train(TEXTS, 60, shrink_to_fit=True), {NFKC, SPACES}, set()),
+        (
+            SentencePieceTokenizer.train(TEXTS, 60, shrink_to_fit=True, lowercase=True),
+            {FOLDS, NFKC, SPACES},
+            {SMALL},
+        ),
+        (SentencePieceTokenizer.train(TEXTS, 300, lossless=True), set(), set()),
+        (WordPieceTokenizer.train(TEXTS, 90), {SPACES}, set()),
+        (CharacterTokenizer.train(TEXTS), set(), set()),
+        (CharacterTokenizer.train(["abc"]), set(), {SMALL}),
+        (SymbolTokenizer(["tː", "A"]), {SPACES}, set()),
+    ],
+)
+def test_folding_is_named_where_the_tokenizer_folds(tokenizer, inputs, outputs):
+    found = conventions(tokenizer)
+    assert said(found["input"]) == inputs
+    assert said(found["output"]) == outputs
+
+
+def test_symbols_need_spaces_and_that_is_said_first():
+    symbols = SymbolTokenizer(["t", "uː", "l"])
+    found = conventions(symbols, SymbolTokenizer(symbols.symbols, reverse=True))
+    spaced = 'Symbols with a space between any two: "t uː l" are 3, and "tuːl" is one.'
+    assert found["input"][0] == found["output"][0] == spaced
+    assert "a `prefix` is what the text ends in" in found["output"][-1]
+
+
+def test_lengths_and_sentences_are_those_of_the_translator():
+    letters = CharacterTokenizer("abc")
+    found = conventions(letters, max_source_length=33, max_length=7, max_segments=3, separator="|")
+    assert "A text that fits is read whole, whatever sentences it has." in found["input"]
+    assert found["input"][-1] == (
+        "32 tokens are read at once; what is longer is divided into at most 3 parts. "
+        "What stands for the parts is joined by '|'."
+    )
+    assert found["output"][-1] == "At most 7 tokens, the end counted."
+    divides = conventions(letters, split_sentences=True)
+    assert "Each sentence of a text is translated on its own." in divides["input"]
+    assert divides["output"][-1] == "At most 50 tokens more than were read."
