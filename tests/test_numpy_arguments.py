@@ -15,10 +15,12 @@ from test_public_api import MODULES, load, public_objects
 
 from keras_transformer import (
     BeamSearch,
+    EncoderLayer,
     FusedAdam,
     LearnedPositionalEncoding,
     MultiHeadAttention,
     RecurrentSeq2Seq,
+    TokenEmbedding,
     Transformer,
     WarmupSchedule,
 )
@@ -35,8 +37,8 @@ ALTERNATIVES = [
     (Transformer, {"vocab_size": 17}, {"source_vocab_size", "target_vocab_size"}),
     (Transformer, {"r_drop": 0.5}, set()),
 ]
-# Objects of Keras or of this package, which have arguments of their own.
-OBJECTS = {"position", "dtype"}
+# Objects of Keras or of this package, which have arguments of their own, and what is only saved.
+OBJECTS = {"position", "dtype", "trainable_inside"}
 
 
 def without_objects(arguments):
@@ -74,6 +76,12 @@ def test_every_argument_of_a_class_is_tried():
         given = {name for other, arguments in CONSTRUCTIONS for name in arguments if other is kind}
         missing[kind.__name__] = parameters(kind) - given - OBJECTS - KERAS_OBJECTS
     assert {name: left for name, left in missing.items() if left} == {}
+
+
+@pytest.mark.parametrize("kind", [EncoderLayer, TokenEmbedding, Transformer])
+def test_a_flag_of_numpy_freezes_a_layer(kind):
+    layer = kind(**without_objects(ARGUMENTS[kind]), trainable=np.bool_(False))
+    assert json.loads(json.dumps(layer.get_config()))["trainable"] is False
 
 
 def model_of(position=None):
@@ -124,12 +132,15 @@ def pass_through(ids):
 PAIRS = dict(
     source_ids=IDS, target_ids=IDS, pad_id=1, bos_id=2, eos_id=4, tokens_per_batch=16, shuffle=True,
     seed=3, max_length=9, max_shapes=1, first_epoch=2, batches_per_update=1, verbose=False,
+    rows_multiple=2,
 )  # fmt: skip
 TRANSLATION = dict(
     source_texts=TEXTS, target_texts=TEXTS, source_tokenizer=None, target_tokenizer=None,
     tokens_per_batch=64, max_length=40, shuffle=True, seed=3, first_epoch=1, max_shapes=2,
     prefetch=1, verbose=False, batches_per_update=2, subword_dropout=0.0, batches_per_epoch=4,
+    rows_multiple=2,
 )  # fmt: skip
+FOLDING = dict(normalization="nfkc", lowercase=True)
 # How each other public name is called: with all its arguments.
 CALLS = {
     "batches.PairDataset": PAIRS,
@@ -152,14 +163,16 @@ CALLS = {
     "masking.padding_mask": dict(ids=np.array([[5, 1]]), pad_id=1),
     "masking.prefix_mask": dict(prefix_lengths=np.array([2]), length=3),
     "plots.schedule": dict(schedules={"paper": WarmupSchedule(16, 4)}, num_steps=9),
-    "text.CharacterTokenizer.train": dict(texts=TEXTS, vocab_size=9),
+    "text.CharacterTokenizer.train": dict(texts=TEXTS, vocab_size=9, **FOLDING),
     "text.SentencePieceTokenizer.train": dict(
         texts=TEXTS, vocab_size=25, model_type="bpe", character_coverage=1.0, split_digits=True,
-        lowercase=True, shrink_to_fit=True, lossless=False,
+        shrink_to_fit=True, lossless=False, byte_fallback=False, **FOLDING,
     ),
-    "text.SymbolTokenizer": dict(symbols=["a", "b"], reverse=True),
-    "text.SymbolTokenizer.train": dict(texts=TEXTS, vocab_size=6, reverse=True),
-    "text.WordPieceTokenizer.train": dict(texts=TEXTS, vocab_size=30, lower_case=True),
+    "text.SymbolTokenizer": dict(symbols=["a", "b"], reverse=True, **FOLDING),
+    "text.SymbolTokenizer.train": dict(texts=TEXTS, vocab_size=6, reverse=True, **FOLDING),
+    "text.WordPieceTokenizer.train": dict(
+        texts=TEXTS, vocab_size=30, lower_case=True, **FOLDING
+    ),
     "text.translation_dataset": TRANSLATION,
 }  # fmt: skip
 # The public names without a number or a flag among their arguments.

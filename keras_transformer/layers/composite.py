@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_transformer.arguments import plain
+
 
 class Composite(keras.layers.Layer):
     """A layer or a model that makes layers of its own, in its constructor or in `build`.
@@ -20,7 +22,7 @@ class Composite(keras.layers.Layer):
     """
 
     def __init__(self, *, trainable_inside=None, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(**{name: plain(value) for name, value in kwargs.items()})
         self._num_adopted = 0
         self._trainable_later = checked_values(trainable_inside)  # of layers not made yet
 

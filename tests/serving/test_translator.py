@@ -171,9 +171,9 @@ def test_numpy_numbers_in_every_argument_give_the_export_that_python_numbers_giv
     letters = CharacterTokenizer("abcdefg")
     arguments = dict(
         max_length=5, max_source_length=32, max_batch_tokens=64, jit_compile=True,
-        max_segments=3, quantize="int8", separator="-",
+        max_segments=3, quantize="int8", separator="-", split_sentences=True,
     )  # fmt: skip
-    options = dict(length_penalty=0.5, max_length=3, num_hypotheses=2)
+    options = dict(length_penalty=0.5, max_length=3, num_hypotheses=2, split_sentences=False)
     texts, cards, answers = ["abc", "gab"], [], []
     for name, convert in (("python", lambda value: value), ("numpy", in_numpy)):
         keras.utils.set_random_seed(3)
