@@ -20,7 +20,7 @@ from keras_transformer import (
     Transformer,
     WarmupSchedule,
 )
-from keras_transformer.layers import Dropout
+from keras_transformer.layers import Dropout, LearnedPositionalEncoding, PositionalEncoding
 from tests.backends import (
     BACKEND,
     POLICIES,
@@ -80,6 +80,27 @@ def test_logits_depend_on_real_tokens_alone(way, norm_first, tmp_path):
     other_word = SOURCE_IDS.copy()
     other_word[:, 1] = 11
     assert (np.abs(run(other_word, TARGET_IDS) - logits)[REAL].max(axis=-1) > 1e-4).all()
+
+
+LEFT = np.array([[0, 5, 6, 7, 8, 3], [0, 0, 0, 9, 4, 3]]), np.array([[2, 9, 5], [0, 2, 6]])
+LEFT = tuple(ids.astype("int32") for ids in LEFT)  # SOURCE_IDS and TARGET_IDS, padded on the left
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_padding_on_the_left_changes_no_logits(way, tmp_path):
+    model = built()
+    run = prepared(way, lambda s, t: model((s, t)), LEFT, tmp_path)
+    expected, found = logits_of(model), run(*LEFT)
+    np.testing.assert_allclose(found[0], expected[0, :3], atol=2e-6)
+    np.testing.assert_allclose(found[1, 1:], expected[1, :2], atol=2e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_padding_on_the_left_changes_next_to_nothing_in_half_precision(policy):
+    model = built(dtype=policy)
+    expected, found = logits_of(model), logits_of(model, *LEFT)
+    np.testing.assert_allclose(found[0], expected[0, :3], atol=0.02)
+    np.testing.assert_allclose(found[1, 1:], expected[1, :2], atol=0.02)
 
 
 def test_the_padding_id_is_the_models_own():
@@ -227,6 +248,19 @@ def test_more_padding_changes_no_gradient(norm_first):
     for gradient, same in zip(*found, strict=True):
         np.testing.assert_allclose(same, gradient, atol=1e-5)
         assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("position", [PositionalEncoding(), LearnedPositionalEncoding(9)])
+def test_padding_on_the_left_changes_no_gradient(position):
+    model, found = built(position=position, dropout=0.0), []
+    for inputs, labels in (
+        ((SOURCE_IDS, TARGET_IDS), LABELS),
+        (LEFT, np.array([[9, 5, 3], [0, 6, 3]], "int32")),
+    ):
+        loss = lambda x=inputs, y=labels: MaskedCrossentropy(0.1)(y, model(x))  # noqa: E731
+        found.append(gradients(loss, [], model)[1])
+    for gradient, same in zip(*found, strict=True):
+        np.testing.assert_allclose(same, gradient, atol=1e-5)
 
 
 def test_fit_learns_two_sentences_by_heart_and_generates_them():
