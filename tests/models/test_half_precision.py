@@ -83,7 +83,8 @@ def test_gradients_over_many_positions_are_near_those_of_float32(policy):
     for variable, exact, rounded in zip(model.trainable_variables, *found.values(), strict=True):
         if not variable.path.endswith("key/bias"):  # which changes nothing: its gradient is 0
             error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
-            assert error < 0.02, (variable.path, error)
+            # Measured: 0.0216 on a processor without AVX-512, 0.012 with it; 0.14 to 0.7 if wrong.
+            assert error < 0.03, (variable.path, error)
 
 
 @EACH_POLICY
