@@ -3,7 +3,7 @@
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.text import SymbolTokenizer
 
-PROBES = 20  # pieces of a vocabulary that are tried
+CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
 def text_conventions(translator):
@@ -24,8 +24,7 @@ def text_conventions(translator):
     graph, compiled = translator.graph, translator.compiled
     source, target = graph.source_tokenizer, graph.target_tokenizer
     inputs = [units_of(source)]
-    words = [surface.strip() for surface in source.surfaces()]
-    words = [word for word in words if word.lower() != word.upper()][:PROBES]
+    words = known_words(source)
     if is_same(source, " ".join(words).upper(), " ".join(words).lower()):
         inputs.append("Capitals are read as small letters.")
     if is_same(source, "\N{LATIN SMALL LIGATURE FI}", "fi"):
@@ -67,6 +66,15 @@ def units_of(tokenizer):
             f'"{"".join(first)}" is one.'
         )
     return "Text as it is written, in UTF-8."
+
+
+def known_words(tokenizer):
+    """Some pieces with letters that have a case, which are known as words too."""
+    words = [surface.strip() for surface in tokenizer.surfaces()]
+    words = [word for word in words if word.lower() != word.upper()][:CANDIDATES]
+    ids = tokenizer.tokenize(words).to_list()
+    known = [word for word, row in zip(words, ids, strict=True) if tokenizer.unk_id not in row]
+    return known[:PROBES]
 
 
 def is_same(tokenizer, one, other):

@@ -115,14 +115,17 @@ class SegmentSplitter(tf.Module):
         # -> (segments,), the part of each; parts without tokens have none
         numbers = tf.searchsorted(part_starts[1:], splits[:-1], side="right")
         kept = tf.where(~tf.gather(refused, tf.gather(parts.texts, numbers)))[:, 0]
-        texts = tf.gather(parts.texts, tf.gather(numbers, kept))
+        behind_all = tf.size(numbers, tf.int64)
+        numbers = tf.gather(numbers, kept)
+        texts = tf.gather(parts.texts, numbers)
         # A text of which nothing is left has the empty segment, which is put behind the others.
         some = tf.math.unsorted_segment_sum(tf.ones_like(texts), texts, count)
-        empty = tf.where(some == 0)[:, 0]
-        kept = tf.concat([kept, tf.fill([tf.size(empty)], tf.size(numbers, tf.int64))], axis=0)
-        texts = tf.concat([texts, tf.cast(empty, tf.int32)], axis=0)
+        empty = tf.cast(tf.where(some == 0)[:, 0], tf.int32)
+        kept = tf.concat([kept, tf.fill([tf.size(empty)], behind_all)], axis=0)
+        numbers = tf.concat([numbers, tf.searchsorted(parts.texts, empty)], axis=0)
+        texts = tf.concat([texts, empty], axis=0)
         order = tf.argsort(texts, stable=True)
-        texts, kept = tf.gather(texts, order), tf.gather(kept, order)
+        kept, numbers, texts = (tf.gather(column, order) for column in (kept, numbers, texts))
         splits = tf.cast(tf.concat([splits, splits[-1:]], axis=0), tf.int64)
 
         def rows(values):
@@ -130,7 +133,7 @@ class SegmentSplitter(tf.Module):
 
         first = tf.concat([[True], texts[1:] != texts[:-1]], axis=0)[: tf.size(texts)]
         segments = Segments(rows(tokens.flat_values), texts, first, refused)
-        return segments, rows, tf.gather(tf.concat([numbers, [0]], axis=0), kept)
+        return segments, rows, numbers
 
     def _cuts(self, strings):
         """Where each segment of parts that do not fit ends, (parts, max_segments)."""

@@ -29,6 +29,7 @@ TITLES = "Gen|Col|Rep|Sen|Gov|Hon|Rev|Capt|Sgt|Lt|Fr|Frl|Me|Art|Mt|Ft|Abs|Kap|Bd
 NUMBERED = (
     "no|nos|nr|núm|fig|figs|art|abs|kap|vol|bd|p|pp|pg|s|sec|ch|eq|kl|č|str|стр"
     "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|okt|nov|dec|dez"
+    "|janv|févr|avr|juil|déc|ene|abr|ago|dic|lun|mer|jeu|ven|sam|dim|mon|tue|wed|thu|fri|sat|sun"
 )
 # Words that begin a sentence more often than they follow an abbreviation or an ordinal number.
 STARTERS = (

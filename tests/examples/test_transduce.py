@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from keras_transformer.text import load_tokenizer
+from run_directory import RunDirectory
 from symbol_pairs import read_pairs
 from tests.event_files import names_in_tensorboard
+from transduce import finish, tokenizers_of
 from transduce_options import parse_arguments
 from transduce_training import compiled_model
 
@@ -131,6 +133,27 @@ def test_a_run_learns_goes_on_and_is_exported(tmp_path):
     other = run(*job, "--epochs", 60)
     assert other.returncode == 1
     assert "holds another run: pairs_digest was" in other.stderr
+
+
+@pytest.mark.slow
+def test_the_files_of_a_run_say_that_symbols_have_spaces_between_them(tmp_path, monkeypatch):
+    job = ["--format", "g2p", "--train", "a", "--test", "b", "--output", tmp_path / "run"]
+    args = arguments_of(*job)
+    directory = RunDirectory(tmp_path / "run")
+    directory.open({"format": "g2p", "train": "a"})
+    pairs = [("t o o l", "t uː l"), ("l o t", "l o t")]
+    tokenizers = tokenizers_of(directory, pairs, right_to_left=True)
+    directory.save_model(compiled_model(args, tokenizers[0].vocab_size), "model.keras")
+    monkeypatch.setattr(RunDirectory, "draw_learning_curve", lambda self: None)
+    finish(directory, args, tokenizers, pairs, longest=5)
+    readme = (directory.path / "README.txt").read_text(encoding="utf-8")
+    assert "What goes in, one text a line:\n    - Symbols with a space between any two: " in readme
+    assert "    t o o l\n    t uː l\n" in readme
+    assert "The end is written first" in readme
+    assert "predictions.tsv" in readme
+    card = directory.path / "export" / "1" / "assets.extra" / "model_card.json"
+    texts = json.loads(card.read_text(encoding="utf-8"))["texts"]
+    assert all(texts[side][0].startswith("Symbols with a space") for side in texts)
 
 
 @pytest.mark.slow

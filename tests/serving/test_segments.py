@@ -101,11 +101,11 @@ def test_the_number_of_sentences_has_no_limit_but_the_tokens_of_a_text():
 
 def test_each_text_of_a_batch_may_be_divided_or_not():
     segments = splitter(CHARACTERS, 9, 4)(
-        string_tensor(["a. b.", "a. b.", "abcd. abcd. a"]), tf.constant([True, False, False])
+        string_tensor(["ab. cd.", "ab. cd.", "abcd. abcd. a"]), tf.constant([True, False, False])
     )
     assert segments.texts.numpy().tolist() == [0, 0, 1, 2, 2]
     read = CHARACTERS.detokenize(segments.tokens).numpy().tolist()
-    assert read == [b"a.", b"b.", b"a. b.", b"abcd. ", b"abcd. a"]
+    assert read == [b"ab.", b"cd.", b"ab. cd.", b"abcd. ", b"abcd. a"]
 
 
 def test_a_sentence_without_tokens_is_no_segment():

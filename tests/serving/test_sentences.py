@@ -64,6 +64,7 @@ El Sr. García y la Sra. López.
 Am 12. Oktober und im 19. Jahrhundert, am 3.10. Feiertag.
 See No. 5, Fig. 3, pp. 12 and Nr. 7.
 On Jan. 5 he left.
+Jeu. 2 déc. 2060
 Well... he did not know. . . or did he
 Well … maybe not
 "Why?" he asked.
