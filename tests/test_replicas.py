@@ -40,7 +40,7 @@ def results():
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=600,
     )
     assert done.returncode == 0, done.stderr

@@ -185,7 +185,7 @@ def test_two_devices_share_batches_and_have_the_loss_of_one():
     flags = "--xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags, "KERAS_BACKEND": "jax"}
     command = [sys.executable, "-c", ON_TWO_DEVICES]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    run = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr
 
 

@@ -179,7 +179,7 @@ def test_two_replicas_train_though_keras_averages_their_ids():
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
     )
     assert done.stdout.strip().endswith("trained"), done.stderr
