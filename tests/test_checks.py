@@ -329,7 +329,7 @@ def test_an_output_of_another_length_is_refused(model):
 
 def test_bad_inputs_are_refused():
     with pytest.raises(ValueError, match="must hold integer ids or a boolean mask") as found:
-        check_padding_invariance(lambda x: x, np.zeros((2, 3)))
+        check_padding_invariance(lambda x: x, np.full((2, 3), 0.5))
     assert "Received: float64 (2, 3)" in str(found.value)
     with pytest.raises(ValueError, match="`side` must be one of .* Received: side='top'"):
         check_padding_invariance(lambda x: x, IDS, side="top")
@@ -349,7 +349,7 @@ def test_whole_floats_are_ids_where_nothing_else_tells_padding():
     assert check_padding_invariance(model, floats) < 1e-5
     assert check_causality(model, floats) < 1e-5
     with pytest.raises(ValueError, match="`inputs` must hold integer ids.*Received: float32"):
-        check_padding_invariance(model.encode, floats[0] + 0.5)
+        check_padding_invariance(lambda x: x, floats[0] + 0.5)
 
 
 def test_whole_numbers_beside_a_mask_are_numbers():
