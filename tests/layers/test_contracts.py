@@ -177,16 +177,26 @@ def test_a_given_mask_and_a_carried_one_are_combined(name):
 
 
 @pytest.mark.parametrize("name", MIXING)
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_a_mask_that_is_not_boolean_is_refused_with_the_fix(name, dtype):
+def test_a_mask_of_integers_counts_as_boolean(name):
+    hidden, mask, memory, memory_mask = inputs_of()
+    layer = randomise(blocks.built(name))
+    integers = mask.astype("int32") * 2, memory_mask.astype("int32")
+    given = [BLOCKS[name].explicit(layer, hidden, mask, memory, memory_mask)]
+    given.append(BLOCKS[name].explicit(layer, hidden, integers[0], memory, integers[1]))
+    np.testing.assert_array_equal(*map(array, given))
+    np.testing.assert_array_equal(*(array(mask_of(output)) for output in given))
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_a_mask_of_floats_is_refused_with_the_fix(name):
     hidden, mask, memory, memory_mask = inputs_of()
     layer = blocks.built(name)
     good = tuple(map(ops.convert_to_tensor, (mask, memory_mask)))
-    bad = tuple(map(ops.convert_to_tensor, (mask.astype(dtype), memory_mask.astype(dtype))))
+    bad = tuple(map(ops.convert_to_tensor, (mask.astype("float32"), memory_mask.astype("float32"))))
     for own, of_memory in [(bad[0], good[1]), (good[0], bad[1])]:
         if own is good[0] and not reads_memory(name):
             continue
-        with pytest.raises(ValueError, match=f"mask == 0(.|\n)*mask != 0(.|\n)*dtype {dtype}"):
+        with pytest.raises(ValueError, match="mask == 0(.|\n)*mask != 0(.|\n)*dtype float32"):
             BLOCKS[name].explicit(layer, hidden, own, memory, of_memory)
 
 
