@@ -207,7 +207,7 @@ def test_sources_may_be_normalised_more_than_targets(tmp_path):
             source, target = tokenizers(directory, args, train)
             assert target.detokenize(target.tokenize(["ｆEIN …"])).numpy()[0].decode() == "ｆein …"
             assert source.detokenize(source.tokenize(["ﬁNE １"])).numpy()[0] == b"fine 1"
-        assert (source.vocab_size == target.vocab_size) == (not separate)
+        assert (source.model == target.model) == (not separate)
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,16 @@ def tokenizers():
         "unigram": SentencePieceTokenizer.train(SENTENCES, vocab_size=110, **unigram),
         "lossless": SentencePieceTokenizer.train(SENTENCES, vocab_size=360, lossless=True),
         "wordpiece": WordPieceTokenizer.train(SENTENCES, vocab_size=120),
+        "folded": SentencePieceTokenizer.train(
+            SENTENCES, vocab_size=100, normalization="nfkc", lowercase=True
+        ),
         "lower_case": WordPieceTokenizer.train(SENTENCES, vocab_size=120, lower_case=True),
     }
 
 
-@pytest.fixture(
-    params=["character", "symbol", "bpe", "unigram", "lossless", "wordpiece", "lower_case"]
-)
+KINDS = ["character", "symbol", "bpe", "unigram", "lossless", "folded", "wordpiece", "lower_case"]
+
+
+@pytest.fixture(params=KINDS)
 def tokenizer(request, tokenizers):
     return tokenizers[request.param]

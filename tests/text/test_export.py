@@ -9,7 +9,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-TEXTS = ["a man rides a horse.", "", "</s> caf\u00e9 \U0001f600", "two  dogs\t!"]
+TEXTS = ["a man rides a horse.", "", "</s> caf\u00e9 \U0001f600", "two  dogs\t!", "Ａ ΜΑΣ İ"]
 
 CLEAN_PROCESS = """
 import json, sys
@@ -47,7 +47,7 @@ class Served(tf.Module):
 
 def test_exported_tokenizers_give_the_same_in_a_clean_process(tokenizers, tmp_path):
     paths, expected = {}, {}
-    for name in ("character", "lossless", "unigram", "wordpiece"):
+    for name in ("character", "lossless", "unigram", "folded", "wordpiece"):
         module = Served(tokenizers[name])
         paths[name] = str(tmp_path / name)
         signatures = {"serving_default": module.serve, "count": module.count}

@@ -169,7 +169,7 @@ def test_a_tokenizer_pickles(tokenizer):
 def test_training_is_deterministic(tokenizer, sentences):
     options = {
         name: getattr(tokenizer, name)
-        for name in ("lower_case", "lossless")
+        for name in ("lower_case", "lossless", "lowercase", "normalization")
         if hasattr(tokenizer, name)
     }
     first, second = (
