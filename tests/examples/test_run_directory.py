@@ -111,7 +111,7 @@ from run_directory import RunDirectory, in_utf8, run_program
 def run(args):
     directory = RunDirectory(args.output)
     directory.open(in_utf8({"source": args.source, "seed": 1}))
-    directory.write_readme("a model", "a summary", "a sentence")
+    directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
     directory.write("summary.txt", "done \u2713\n")
 
 args = types.SimpleNamespace(output=sys.argv[1], source=sys.argv[2])
