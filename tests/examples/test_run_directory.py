@@ -111,6 +111,12 @@ from run_directory import RunDirectory, in_utf8, run_program
 def run(args):
     directory = RunDirectory(args.output)
     directory.open(in_utf8({"source": args.source, "seed": 1}))
+    card = directory.path / "export" / "1" / "assets.extra" / "model_card.json"
+    card.parent.mkdir(parents=True, exist_ok=True)
+    languages = '{"source": "en", "target": "de"}'
+    texts = '{"input": ["Text."], "output": ["Text."]}'
+    found = f'{{"languages": {languages}, "texts": {texts}, "jit_compile": false}}'
+    card.write_text(found, encoding="utf-8")
     directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
     directory.write("summary.txt", "done \u2713\n")
 
