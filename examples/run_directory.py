@@ -110,7 +110,9 @@ class RunDirectory:
         """Writes README.txt, once there is an export; see `readme_of`."""
         file = self.path / "export" / "1" / "assets.extra" / "model_card.json"
         card = json.loads(file.read_text(encoding="utf-8"))
-        self.write("README.txt", readme_of(self.path, title, model, summary, pair, card))
+        text = readme_of(self.path, title, model, summary, pair, card)
+        here = str(self.path.absolute())
+        self.write("README.txt", text.replace(here, as_utf8(here)))
 
     def export(self, translator, scores):
         """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""
