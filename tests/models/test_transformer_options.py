@@ -77,7 +77,11 @@ def test_padding_may_be_on_the_left(name):
     np.testing.assert_allclose(found[1, 6:], expected[1, :5], atol=3e-6)
 
 
-@EACH_OPTION
+# A search reads the memory, which the test before compares for every option.
+@pytest.mark.parametrize(
+    "name",
+    ["sinusoidal", *(pytest.param(n, marks=pytest.mark.slow) for n in ("learned", "window"))],
+)
 def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding(name):
     model = built(name)
     sources = SOURCE_IDS, on_the_left(SOURCE_IDS), on_the_left(SOURCE_IDS, 3)
