@@ -54,6 +54,7 @@ def test_updates_are_those_of_keras(options):
         np.testing.assert_allclose(weight, other, rtol=2e-5, atol=1e-5)  # 1 - beta_2 is rounded
 
 
+@pytest.mark.slow
 def test_the_bias_correction_holds_after_many_updates():
     weights = [weights_after(kind(0.01), 3000) for kind in (FusedAdam, keras.optimizers.Adam)]
     for weight, other in zip(*weights, strict=True):

@@ -115,7 +115,9 @@ def test_inputs_that_are_no_pair_are_refused(make, inputs, received):
 
 @on_tensorflow
 @both_models
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, tmp_path):
     import tensorflow as tf
 

@@ -134,6 +134,7 @@ def test_what_a_search_in_8_bits_finds_has_the_score_that_it_says(kind, search):
     assert (array(other.log_prob) != array(found.scores)[:, 0]).all()
 
 
+@pytest.mark.slow
 def test_it_takes_a_third_of_the_room_or_less(tmp_path):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = Transformer(8000, num_layers=2, d_model=512, num_heads=8, d_ff=2048)
