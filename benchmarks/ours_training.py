@@ -36,7 +36,7 @@ from keras_transformer import (
     losses,
 )
 from keras_transformer.callbacks import TrainingLog
-from keras_transformer.layers.attention_projections import Projection
+from keras_transformer.layers.dense import Projection
 from keras_transformer.layers.dropout import Dropout
 
 # fmt: off

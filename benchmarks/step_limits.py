@@ -19,7 +19,7 @@ import tensorflow as tf
 from benchmarks.ours_decoding import SIZES, VOCAB, source_ids
 from benchmarks.timing import interleaved
 from keras_transformer import BeamSearch, GreedySearch, Transformer
-from keras_transformer.layers.step_product import products_apart, step_product
+from keras_transformer.layers.dense import products_apart, step_product
 from keras_transformer.serving import Translator
 from keras_transformer.serving.compiled_model import barrier
 from keras_transformer.text import CharacterTokenizer

@@ -1,4 +1,4 @@
-"""Boolean attention masks, True where a query may attend, and the one way to combine them."""
+"""Boolean attention masks, True where a query may attend: made, combined, read and attached."""
 
 import keras
 import numpy as np
@@ -337,3 +337,44 @@ def dtype_name(tensor):
     """The dtype of a tensor of any backend as a plain string such as "int32"."""
     dtype = tensor.dtype
     return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+
+
+class AttachMask(keras.layers.Layer):
+    """Returns its input with `mask` as its implicit Keras mask.
+
+    Keras gives the output of a layer the mask that the layer is called with. So a call of this
+    identity with an explicit mask is the public way to attach a mask.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True  # there is nothing to build
+
+    def call(self, inputs, mask=None):
+        """Returns `inputs`."""
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape."""
+        return input_shape
+
+
+class ReadMask(keras.layers.Layer):
+    """Returns the implicit Keras mask of its input: a tuple of one mask, or an empty one.
+
+    Keras fills in the `mask` argument of a layer, unless the call has an explicit mask.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.built = True  # there is nothing to build
+
+    def call(self, inputs, mask=None):
+        """Returns the mask that Keras filled in, if any."""
+        return () if mask is None else (mask,)
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns None: a mask has no mask."""
+        return None

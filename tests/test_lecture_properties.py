@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer.layers import Encoder, PositionalEncoding
-from keras_transformer.layers.scaled_dot_product import attention_with_weights
+from keras_transformer.layers.attention import attention_with_weights
 from tests.backends import array, normal, randomise
 
 LENGTH, D_MODEL = 7, 15

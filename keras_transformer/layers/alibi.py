@@ -6,8 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.attention_position import AttentionPosition, distances
-from keras_transformer.layers.waves import position_range
+from keras_transformer.layers.positions import (
+    AttentionPosition,
+    key_distances,
+    position_range,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -58,7 +61,7 @@ class ALiBi(AttentionPosition):
 
     def bias(self, query_positions, key_positions, causal=False):
         """Returns the bias (1, heads, query, key)."""
-        distance = ops.abs(distances(query_positions, key_positions))
+        distance = ops.abs(key_distances(query_positions, key_positions))
         slopes = ops.convert_to_tensor(np.asarray(self.slopes, "float32"))
         return -slopes[None, :, None, None] * ops.cast(distance, "float32")[None, None]
 

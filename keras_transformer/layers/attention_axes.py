@@ -93,3 +93,12 @@ def _sizes(tensor):
         dynamic if static is None else static
         for static, dynamic in zip(tensor.shape, ops.shape(tensor), strict=True)
     )
+
+
+def check_lengths(value_shape, key_shape):
+    """Raises `ValueError` when value and key differ in more than their widths."""
+    if tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
+        raise ValueError(
+            "the axes of `value` and `key` between batch and width must be equal. "
+            f"Received: value of shape {tuple(value_shape)}, key of shape {tuple(key_shape)}"
+        )

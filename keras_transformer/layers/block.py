@@ -1,21 +1,27 @@
-"""What encoder and decoder layers, and stacks of them, have in common: their options."""
+"""The options that encoder and decoder layers, and stacks of them, have in common."""
 
-import keras
+from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.added_position import AddedPosition
-from keras_transformer.layers.attention_arguments import checked_key_value_heads, checked_window
-from keras_transformer.layers.attention_position import Shared, position_config
-from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
     checked_activation,
 )
-from keras_transformer.layers.implicit_masks import AttachMask
-from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.multi_head_attention import (
+    MultiHeadAttention,
+    checked_key_value_heads,
+    checked_window,
+)
+from keras_transformer.layers.positions import (
+    AddedPosition,
+    Shared,
+    checked_position,
+    position_config,
+)
 from keras_transformer.layers.residual import Residual, normalization
+from keras_transformer.masking import AttachMask, ReadMask
 
 
 class Block(Composite):
@@ -48,7 +54,7 @@ class Block(Composite):
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
         self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
         self.window = checked_window(window, None)
-        self.position = checked_block_position(position, self.dtype_policy)
+        self.position = checked_position(position, self.dtype_policy)
         self.supports_masking = True
         self.adopt()
 
@@ -137,14 +143,19 @@ class Block(Composite):
         """The identity that sets the mask of its output."""
         return AttachMask(dtype=self.dtype_policy, name="attach_mask")
 
+    def read_inputs(self, *inputs):
+        """Returns each input in the compute dtype, and the implicit mask of each or None.
+
+        Keras does so, and builds the layer, for `call`. A method that users call beside it does so
+        by itself.
+        """
+        if not self.built:
+            self.build(*(tuple(tensor.shape) for tensor in inputs))
+        masks = [next(iter(ReadMask()(tensor)), None) for tensor in inputs]
+        return [ops.cast(tensor, self.compute_dtype) for tensor in inputs], masks
+
     def final_norm_layer(self):
         """The normalisation after a stack whose layers normalise first, else None."""
         if not self.norm_first:
             return None
         return normalization(self.rms_norm, dtype=self.dtype_policy, name="final_norm")
-
-
-def attention_weights_spec(num_heads, query, key):
-    """Symbolic attention weights: (batch, heads, query, key), float32."""
-    shape = (query.shape[0], num_heads, query.shape[1], key.shape[1])
-    return keras.KerasTensor(shape, "float32")

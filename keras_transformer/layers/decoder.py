@@ -1,16 +1,25 @@
 """The decoder: a stack of decoder layers, run on whole targets or one position at a time."""
 
+from typing import Any, NamedTuple
+
 import keras
 
-from keras_transformer import arguments
-from keras_transformer.layers.block import Block, attention_weights_spec
 from keras_transformer.layers.decoder_layer import DecoderLayer
-from keras_transformer.layers.rematerialization import rematerialized
+from keras_transformer.layers.stack import Stack
 from keras_transformer.masking import combine_masks
 
 
+class DecoderStates(NamedTuple):
+    """What `Decoder.inspect` returns."""
+
+    outputs: Any  # (batch, target, d_model)
+    hidden_states: list[Any]  # the output of each layer, before the final normalisation
+    self_attention_weights: list[Any]  # of each layer, float32 (batch, heads, target, target)
+    attention_weights: list[Any]  # of each layer, float32 (batch, heads, target, source), or None
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Decoder(Block):
+class Decoder(Stack):
     """Stacks decoder layers, with a final normalisation when they normalise first.
 
     `output = layer_N(... layer_1(inputs, memory), memory)`
@@ -33,10 +42,8 @@ class Decoder(Block):
         (batch, target, source). Output: that of inputs.
 
     Returns:
-        A tensor of the layer's compute dtype, then what is asked for, a list of each layer's:
-        with `return_attention_scores=True` the weights over the memory,
-        (batch, heads, target, source), with `return_self_attention_scores=True` those over the
-        input, with `return_hidden_states=True` the outputs before the final normalisation.
+        A tensor of the layer's compute dtype. `inspect` returns the hidden states and the
+        attention weights of each layer too.
 
     Raises:
         ValueError: for a bad argument or a mask of floats.
@@ -53,36 +60,9 @@ class Decoder(Block):
     (1, 3, 8)
     """
 
-    def __init__(
-        self,
-        num_layers,
-        num_heads,
-        d_ff,
-        dropout=0.1,
-        norm_first=False,
-        activation="relu",
-        *,
-        remat=False,
-        **kwargs,
-    ):
-        super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
-        self.num_layers = arguments.positive_integer("num_layers", num_layers)
-        self.remat = arguments.boolean("remat", remat)
-
     def build(self, inputs_shape, memory_shape=None):
         """Builds the layers."""
-        self.layers = [
-            DecoderLayer(**self.options(index), dtype=self.dtype_policy, name=f"layer_{index}")
-            for index in range(self.num_layers)
-        ]
-        for layer in self.layers:
-            layer.build(inputs_shape, memory_shape)
-        self.final_norm = self.final_norm_layer()
-        if self.final_norm is not None:
-            self.final_norm.build(inputs_shape)
-        self.attach_mask = self.attach_mask_layer()
-        self.built = True
-        self.adopt()
+        self.build_layers(DecoderLayer, inputs_shape, memory_shape)
 
     def call(
         self,
@@ -93,41 +73,43 @@ class Decoder(Block):
         attention_mask=None,
         memory_attention_mask=None,
         training=None,
-        return_attention_scores=False,
-        return_hidden_states=False,
-        return_self_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns one vector a target position, and what else is asked of each layer."""
-        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
-        hidden, weights, hidden_states = inputs, [], []
-        with_weights = return_attention_scores or return_self_attention_scores
-        options = {
-            "padding_mask": padding_mask,
-            "memory_padding_mask": memory_padding_mask,
-            "attention_mask": attention_mask,
-            "memory_attention_mask": memory_attention_mask,
-            "return_attention_scores": return_attention_scores,
-            "return_self_attention_scores": return_self_attention_scores,
-            "training": training,
-        }
-        for layer in self.layers:
-            if self.remat and training and not with_weights:
-                outputs = rematerialized(layer, hidden, memory, **options)
-            else:
-                outputs = layer(hidden, memory=memory, **options)
-            hidden, *own = outputs if with_weights else [outputs]
-            weights.append(own)
-            hidden_states.append(hidden)
-        if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
-        outputs = self.attach_mask(hidden, mask=padding_mask)
-        extra = [list(kind) for kind in zip(*weights, strict=True)]  # the layers of each kind
-        extra += [hidden_states] * return_hidden_states
-        return (outputs, *extra) if extra else outputs
+        """Returns one vector for each target position."""
+        return self.run(
+            [inputs] if memory is None else [inputs, memory],
+            training,
+            padding_mask=combine_masks(padding_mask, mask, inputs_mask),
+            memory_padding_mask=combine_masks(memory_padding_mask, memory_mask),
+            attention_mask=attention_mask,
+            memory_attention_mask=memory_attention_mask,
+        )
+
+    def inspect(
+        self,
+        inputs,
+        memory=None,
+        padding_mask=None,
+        memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
+        training=False,
+    ):
+        """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
+        tensors, (mask, *memory_masks) = self.read_inputs(
+            *([inputs] if memory is None else [inputs, memory])
+        )
+        outputs, states = self.run_inspected(
+            tensors,
+            training,
+            padding_mask=combine_masks(padding_mask, mask),
+            memory_padding_mask=combine_masks(memory_padding_mask, *memory_masks),
+            attention_mask=attention_mask,
+            memory_attention_mask=memory_attention_mask,
+        )
+        return DecoderStates(outputs, *map(list, zip(*states, strict=True)))
 
     def project_memory(self, memory, memory_padding_mask=None):
         """Returns each layer's keys and values of the memory."""
@@ -154,29 +136,3 @@ class Decoder(Block):
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         """Returns the shape of `inputs`."""
         return inputs_shape
-
-    def compute_output_spec(
-        self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        return_hidden_states=False,
-        return_self_attention_scores=False,
-        **implicit_masks,
-    ):
-        """Returns symbolic outputs, the weights float32."""
-        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        keys = [memory] * return_attention_scores + [inputs] * return_self_attention_scores
-        kinds = [attention_weights_spec(self.num_heads, inputs, key) for key in keys]
-        kinds += [outputs] * return_hidden_states
-        extra = [[kind] * self.num_layers for kind in kinds]
-        return (outputs, *extra) if extra else outputs
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}

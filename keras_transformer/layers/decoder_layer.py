@@ -1,10 +1,29 @@
 """One layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
 
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
-from keras_transformer.layers.block import Block, attention_weights_spec
+from keras_transformer.layers.block import Block
 from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
+
+
+class DecoderLayerStates(NamedTuple):
+    """What `DecoderLayer.inspect` returns."""
+
+    outputs: Any  # (batch, target, d_model)
+    self_attention_weights: Any  # float32 (batch, heads, target, target)
+    attention_weights: Any  # float32 (batch, heads, target, source), or None without a memory
+
+
+class DecoderMasks(NamedTuple):
+    """The masks of one call, Keras's implicit ones included; None allows everything."""
+
+    padding: Any  # (batch, target)
+    memory_padding: Any  # (batch, source)
+    attention: Any  # (batch, target, target)
+    memory_attention: Any  # (batch, target, source)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -37,9 +56,7 @@ class DecoderLayer(Block):
         (batch, target, d_model).
 
     Returns:
-        A tensor of the layer's compute dtype. `return_attention_scores=True` appends the float32
-        weights over the memory, (batch, heads, target, source), and
-        `return_self_attention_scores=True` those over the input, (batch, heads, target, target).
+        A tensor of the layer's compute dtype. `inspect` returns the attention weights too.
 
     Raises:
         ValueError: for a bad argument, a d_model that num_heads does not divide, a mask of
@@ -90,60 +107,80 @@ class DecoderLayer(Block):
         attention_mask=None,
         memory_attention_mask=None,
         training=None,
-        return_attention_scores=False,
-        return_self_attention_scores=False,
         mask=None,
         inputs_mask=None,
         memory_mask=None,
     ):
-        """Returns the transformed positions, and the attention weights asked for."""
-        self._check_memory(memory, return_attention_scores)
-        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        memory_padding_mask = combine_masks(memory_padding_mask, memory_mask)
+        """Returns the transformed positions."""
+        masks = DecoderMasks(
+            combine_masks(padding_mask, mask, inputs_mask),
+            combine_masks(memory_padding_mask, memory_mask),
+            attention_mask,
+            memory_attention_mask,
+        )
+        outputs = self._transform(inputs, memory, masks, training).outputs
+        return self.attach_mask(outputs, mask=masks.padding)
+
+    def inspect(
+        self,
+        inputs,
+        memory=None,
+        padding_mask=None,
+        memory_padding_mask=None,
+        attention_mask=None,
+        memory_attention_mask=None,
+        training=False,
+    ):
+        """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
+        given = (inputs,) if memory is None else (inputs, memory)
+        (inputs, *memories), (mask, *memory_masks) = self.read_inputs(*given)
+        masks = DecoderMasks(
+            combine_masks(padding_mask, mask),
+            combine_masks(memory_padding_mask, *memory_masks),
+            attention_mask,
+            memory_attention_mask,
+        )
+        states = self._transform(inputs, *(memories or [None]), masks, training, True)
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding))
+
+    def _transform(self, inputs, memory, masks, training, with_weights=False):
+        """Returns `DecoderLayerStates`, with None for weights that are not asked for."""
+        self._check_memory(memory)
+        options = {"return_attention_scores": with_weights, "training": training}
         if self.added_position is not None:
-            inputs = self.added_position(inputs, mask=padding_mask, training=training)
-        inputs = zero_masked(inputs, padding_mask)
+            inputs = self.added_position(inputs, mask=masks.padding, training=training)
+        inputs = zero_masked(inputs, masks.padding)
 
         normed = self.self_attention_residual.enter(inputs)
         attended = self.self_attention(
             normed,
             normed,
-            value_mask=padding_mask,
-            attention_mask=attention_mask,
+            value_mask=masks.padding,
+            attention_mask=masks.attention,
             use_causal_mask=True,
-            return_attention_scores=return_self_attention_scores,
-            training=training,
+            **options,
         )
-        attended, self_weights = attended if return_self_attention_scores else (attended, None)
+        attended, self_weights = attended if with_weights else (attended, None)
         hidden = self.self_attention_residual.leave(inputs, attended, training)
 
         weights = None
         if memory is not None:
             attended = self.cross_attention(
                 self.cross_attention_residual.enter(hidden),
-                zero_masked(memory, memory_padding_mask),
-                value_mask=memory_padding_mask,
-                attention_mask=memory_attention_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
+                zero_masked(memory, masks.memory_padding),
+                value_mask=masks.memory_padding,
+                attention_mask=masks.memory_attention,
+                **options,
             )
-            attended, weights = attended if return_attention_scores else (attended, None)
+            attended, weights = attended if with_weights else (attended, None)
             hidden = self.cross_attention_residual.leave(hidden, attended, training)
 
         normed = self.feed_forward_residual.enter(hidden)
         transformed = self.feed_forward(normed, training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        outputs = self.attach_mask(outputs, mask=padding_mask)
-        extra = [weights] * return_attention_scores
-        extra += [self_weights] * return_self_attention_scores
-        return (outputs, *extra) if extra else outputs
+        return DecoderLayerStates(outputs, self_weights, weights)
 
-    def _check_memory(self, memory, return_attention_scores):
-        if return_attention_scores and memory is None:
-            raise ValueError(
-                "`return_attention_scores` must be False without a memory. "
-                "Received: return_attention_scores=True, memory=None"
-            )
+    def _check_memory(self, memory):
         if self.reads_memory != (memory is not None):
             built = "with" if self.reads_memory else "without"
             raise ValueError(
@@ -238,25 +275,6 @@ class DecoderLayer(Block):
     def compute_output_shape(self, inputs_shape, memory_shape=None):
         """Returns the shape of `inputs`."""
         return inputs_shape
-
-    def compute_output_spec(
-        self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        return_self_attention_scores=False,
-        **implicit_masks,
-    ):
-        """Returns symbolic outputs, the weights float32."""
-        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        keys = [memory] * return_attention_scores + [inputs] * return_self_attention_scores
-        extra = [attention_weights_spec(self.num_heads, inputs, key) for key in keys]
-        return (outputs, *extra) if extra else outputs
 
 
 def heads_first(projected):

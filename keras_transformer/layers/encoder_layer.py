@@ -1,9 +1,18 @@
 """One layer of the encoder: self-attention, then a feed-forward network."""
 
+from typing import Any, NamedTuple
+
 import keras
 
-from keras_transformer.layers.block import Block, attention_weights_spec
+from keras_transformer.layers.block import Block
 from keras_transformer.masking import combine_masks, zero_masked
+
+
+class EncoderLayerStates(NamedTuple):
+    """What `EncoderLayer.inspect` returns."""
+
+    outputs: Any  # (batch, length, d_model)
+    attention_weights: Any  # float32 (batch, heads, query, key)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -32,8 +41,7 @@ class EncoderLayer(Block):
         (batch, query, key). Output: (batch, length, d_model).
 
     Returns:
-        A tensor of the layer's compute dtype; with `return_attention_scores=True` the pair of it
-        and the float32 attention weights (batch, heads, query, key).
+        A tensor of the layer's compute dtype. `inspect` returns the attention weights too.
 
     Raises:
         ValueError: for a bad argument, a d_model that num_heads does not divide, or a mask of
@@ -73,12 +81,23 @@ class EncoderLayer(Block):
         padding_mask=None,
         attention_mask=None,
         training=None,
-        return_attention_scores=False,
         mask=None,
         inputs_mask=None,
     ):
-        """Returns the transformed positions, and the attention weights if asked."""
+        """Returns the transformed positions."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        outputs, _ = self._transform(inputs, padding_mask, attention_mask, training)
+        return self.attach_mask(outputs, mask=padding_mask)
+
+    def inspect(self, inputs, padding_mask=None, attention_mask=None, training=False):
+        """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
+        (inputs,), (mask,) = self.read_inputs(inputs)
+        padding_mask = combine_masks(padding_mask, mask)
+        states = self._transform(inputs, padding_mask, attention_mask, training, True)
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
+
+    def _transform(self, inputs, padding_mask, attention_mask, training, with_weights=False):
+        """Returns `EncoderLayerStates`, with None for weights that are not asked for."""
         if self.added_position is not None:
             inputs = self.added_position(inputs, mask=padding_mask, training=training)
         inputs = zero_masked(inputs, padding_mask)
@@ -89,32 +108,16 @@ class EncoderLayer(Block):
             normed,
             value_mask=padding_mask,
             attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
+            return_attention_scores=with_weights,
             training=training,
         )
-        attended, weights = attended if return_attention_scores else (attended, None)
+        attended, weights = attended if with_weights else (attended, None)
         hidden = self.attention_residual.leave(inputs, attended, training)
 
         transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        outputs = self.attach_mask(outputs, mask=padding_mask)
-        return (outputs, weights) if return_attention_scores else outputs
+        return EncoderLayerStates(outputs, weights)
 
     def compute_output_shape(self, input_shape):
         """Returns the input's shape."""
         return input_shape
-
-    def compute_output_spec(
-        self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        **implicit_masks,
-    ):
-        """Returns symbolic outputs, the attention weights float32."""
-        outputs = keras.KerasTensor(inputs.shape, self.compute_dtype)
-        if not return_attention_scores:
-            return outputs
-        return outputs, attention_weights_spec(self.num_heads, inputs, inputs)

@@ -1,12 +1,11 @@
 """The position-wise feed-forward network."""
 
 import keras
-from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.dense import PositionwiseDense, step_product
 from keras_transformer.layers.dropout import Dropout, ReluDropout
-from keras_transformer.layers.step_product import plus_bias, step_product
 
 # The activation of the gate in each gated network.
 GATES = {"swiglu": "silu", "geglu": "gelu"}
@@ -102,19 +101,6 @@ class FeedForward(Composite):
             "dropout": self.dropout,
         }
         return {**super().get_config(), **own}
-
-
-class PositionwiseDense(keras.layers.Dense):
-    """A `Dense` whose bias has a right gradient in half precision; see `plus_bias`."""
-
-    def call(self, inputs, training=None):
-        """Returns the product, the bias added, activated."""
-        outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
-        return outputs if self.activation is None else self.activation(outputs)
-
-    def quantize(self, mode=None, type_check=True, config=None):
-        """Quantizes as Keras does layers of its own class."""
-        super().quantize(mode, type_check=False, config=config)
 
 
 def checked_activation(activation):

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.added_position import AddedPosition
 from keras_transformer.layers.lookup import looked_up
+from keras_transformer.layers.positions import AddedPosition
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -1,36 +1,40 @@
-"""Multi-head attention: a drop-in for Keras's layer that never loses a mask."""
+"""Multi-head attention: called like Keras's layer, and never losing a mask."""
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention_arguments import per_head
-from keras_transformer.layers.attention_projections import AttentionProjections
-from keras_transformer.layers.scaled_dot_product import (
+from keras_transformer import arguments
+from keras_transformer.layers.attention import (
+    Masks,
+    any_within,
     attention_with_weights,
     cached_attention,
     local_attention,
+    per_head,
     scaled_dot_product_attention,
 )
-from keras_transformer.layers.sequences import (
-    all_finite,
-    any_within,
-    cast_alike,
+from keras_transformer.layers.attention_axes import AttentionAxes, check_lengths
+from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.dense import Projection, step_product
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.keras_attention import config_from_keras, copy_weights, keras_twin
+from keras_transformer.layers.positions import (
+    checked_attention_position,
     length_of,
-    same_length,
+    position_config,
+    position_range,
 )
-from keras_transformer.layers.step_product import step_product
-from keras_transformer.layers.waves import position_range
 from keras_transformer.masking import (
+    AttachMask,
+    ReadMask,
     boolean_mask,
-    causal_mask,
     combine_masks,
-    local_mask,
     zero_masked,
 )
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(AttentionProjections):
+class MultiHeadAttention(Composite):
     """Lets each query gather values by the likeness of their keys, in several projections at once.
 
     `head_i = softmax(Q_i K_i^T / sqrt(key_dim) + bias_i) V_i`,
@@ -93,6 +97,154 @@ class MultiHeadAttention(AttentionProjections):
     ((2, 3, 8), (2, 2, 3, 5))
     """
 
+    def __init__(
+        self,
+        num_heads,
+        key_dim,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        attention_axes=None,
+        sliding_window=None,
+        flash_attention=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
+        use_gate=False,
+        seed=None,
+        *,
+        output_dim=None,
+        num_key_value_heads=None,
+        window=None,
+        position=None,
+        **kwargs,
+    ):
+        # No cast by Keras: it would make two tensors of one that is query and value both.
+        super().__init__(**{"autocast": False, **kwargs})
+        self.num_heads = arguments.positive_integer("num_heads", num_heads)
+        self.key_dim = arguments.positive_integer("key_dim", key_dim)
+        self.value_dim = arguments.positive_integer(
+            "value_dim", key_dim if value_dim is None else value_dim
+        )
+        self.dropout = arguments.rate("dropout", dropout)
+        self.use_bias = arguments.boolean("use_bias", use_bias)
+        self.output_width = checked_output_shape(output_shape, output_dim)
+        self.attention_axes = arguments.optional(
+            arguments.integers, "attention_axes", attention_axes
+        )
+        self.window = checked_window(window, sliding_window)
+        self.flash_attention = checked_flash(flash_attention, self.dropout)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        # Not the layer's own attribute of that name: the projections apply it, as in Keras.
+        self.projection_activity_regularizer = keras.regularizers.get(activity_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.use_gate = arguments.boolean("use_gate", use_gate)
+        self.seed = arguments.plain(seed)
+        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
+        self.position = checked_attention_position(position)
+        self.supports_masking = True
+        self.adopt()
+
+    @classmethod
+    def from_keras(cls, layer):
+        """Returns this layer with the settings and the weights of a Keras attention layer.
+
+        Args:
+            layer: a `keras.layers.MultiHeadAttention` or a `keras.layers.GroupQueryAttention`.
+        """
+        own = cls.from_config(config_from_keras(layer))
+        if layer.built:
+            own.build_from_config(layer.get_build_config())
+            copy_weights(layer, own)
+        return own
+
+    def to_keras(self):
+        """Returns Keras's attention layer with the settings and the weights of this one.
+
+        Raises:
+            ValueError: for settings that Keras's layers do not have.
+        """
+        twin = keras_twin(self)
+        if self.built:
+            twin.build_from_config(self.get_build_config())
+            copy_weights(self, twin)
+        return twin
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        """Builds the projections and the dropout."""
+        key_shape = value_shape if key_shape is None else key_shape
+        check_lengths(value_shape, key_shape)
+        self.axes = None
+        axes = AttentionAxes(self.attention_axes, len(query_shape))
+        if len(query_shape) > 3:  # else there is but one axis to attend over
+            self.axes = axes
+            query_shape = self.axes.merge_shape(query_shape)
+            value_shape, key_shape = map(self.axes.merge_shape, (value_shape, key_shape))
+        self.query_dense = self._heads_dense("query", self.num_heads, self.key_dim)
+        self.query_dense.build(query_shape)
+        self.key_dense = self._heads_dense("key", self.num_key_value_heads, self.key_dim)
+        self.key_dense.build(key_shape)
+        if self.use_gate:
+            self.gate_dense = self._heads_dense("gate", self.num_heads, self.value_dim, "sigmoid")
+            self.gate_dense.build(query_shape)
+        self.value_dense = self._heads_dense("value", self.num_key_value_heads, self.value_dim)
+        self.value_dense.build(value_shape)
+        self.output_dense = self._output_dense(query_shape)
+        self.output_dense.build((*query_shape[:-1], self.num_heads, self.value_dim))
+        self.dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self.dropout_layer.build((query_shape[0], self.num_heads, query_shape[1], value_shape[1]))
+        self.read_mask = ReadMask(dtype=self.dtype_policy, name="read_mask")
+        self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
+        if self.position is not None:
+            self.position.build_for_heads(self.num_heads, self.key_dim)
+        self.built = True
+        self.adopt()
+
+    def _heads_dense(self, name, num_heads, width, activation=None):
+        dense = Projection(
+            "bld,dhe->blhe",
+            output_shape=(None, num_heads, width),
+            bias_axes="he" if self.use_bias else None,
+            activation=activation,
+            name=name,
+            **self._projection_arguments(),
+        )
+        dense.supports_masking = True  # a mask on what a decoding step reads is no loss
+        return dense
+
+    def _output_dense(self, query_shape):
+        output_shape = self.output_width or (query_shape[-1],)
+        axes = "opqrstu"[: len(output_shape)]
+        return Projection(
+            f"blhd,hd{axes}->bl{axes}",
+            output_shape=(None, *output_shape),
+            bias_axes=axes if self.use_bias else None,
+            name="attention_output",
+            **self._projection_arguments(),
+        )
+
+    def _projection_arguments(self):
+        # Clones: an initializer used twice would draw the same numbers twice.
+        return {
+            "kernel_initializer": self.kernel_initializer.clone(),
+            "bias_initializer": self.bias_initializer.clone(),
+            "kernel_regularizer": self.kernel_regularizer,
+            "bias_regularizer": self.bias_regularizer,
+            "activity_regularizer": self.projection_activity_regularizer,
+            "kernel_constraint": self.kernel_constraint,
+            "bias_constraint": self.bias_constraint,
+            "dtype": self.dtype_policy,
+        }
+
     def call(
         self,
         query,
@@ -106,7 +258,7 @@ class MultiHeadAttention(AttentionProjections):
         training=None,
         use_causal_mask=False,
     ):
-        """Returns the attention output, and the weights if asked."""
+        """Returns the attention output, or the pair of it and the weights."""
         if return_attention_scores and self.flash_attention:
             raise ValueError(
                 "`return_attention_scores` must be False with `flash_attention=True`, which never "
@@ -117,131 +269,71 @@ class MultiHeadAttention(AttentionProjections):
         memory_mask = combine_masks(
             value_mask, key_mask, *self.read_mask(value), *self.read_mask(key)
         )
+        masks = Masks(query_mask, memory_mask, attention_mask, use_causal_mask, self.window)
         query, value, key = cast_alike(self.compute_dtype, query, value, key)
-        whole_query, whole_value = query, value
-        rows = [query_mask, memory_mask]
-        if self.axes is not None:
-            if attention_mask is not None:
-                attention_mask = boolean_mask("attention_mask", attention_mask)
-                attention_mask = self.axes.merge_mask(attention_mask, query, value)
-            query, value, key = map(self.axes.merge, (query, value, key))
-            rows = [None if mask is None else self.axes.merge(mask) for mask in rows]
-        elif attention_mask is not None:
-            attention_mask = per_head(attention_mask)
-        output, weights = self._attend_rows(
-            query, value, key, *rows, attention_mask, return_attention_scores, training,
-            use_causal_mask,
-        )  # fmt: skip
-        if self.axes is not None:
-            output = self.axes.split(output, whole_query)
-            if weights is not None:
-                weights = self.axes.split_weights(weights, whole_query, whole_value)
+        attend = self._attend_in_rows if self.axes is None else self._attend_over_axes
+        output, weights = attend(query, value, key, masks, training, return_attention_scores)
         output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
 
-    def _attend_rows(
-        self,
-        query,
-        value,
-        key,
-        query_mask,
-        memory_mask,
-        attention_mask,
-        return_attention_scores,
-        training,
-        causal,
-    ):
-        """`call` on (batch, length, width), with its masks apart."""
-        in_blocks = (
-            self.window is not None
-            and attention_mask is None
-            and not return_attention_scores
-            and same_length(query, value)
+    def _attend_over_axes(self, query, value, key, masks, training, return_attention_scores):
+        """Merges the attention axes into one, attends, and splits them again."""
+        axes, pairs = self.axes, masks.pairs
+        if pairs is not None:
+            pairs = axes.merge_mask(boolean_mask("attention_mask", pairs), query, value)
+        merged = masks._replace(
+            query=None if masks.query is None else axes.merge(masks.query),
+            memory=None if masks.memory is None else axes.merge(masks.memory),
+            pairs=pairs,
         )
-        pairs_masked = attention_mask is not None or causal or self.window is not None
-        query = zero_masked(query, query_mask)
+        rows = map(axes.merge, (query, value, key))  # -> (rows, length, width)
+        output, weights = self._attend_in_rows(*rows, merged, training, return_attention_scores)
+        if weights is not None:
+            weights = axes.split_weights(weights, query, value)
+        return axes.split(output, query), weights
+
+    def _attend_in_rows(self, query, value, key, masks, training, return_attention_scores):
+        """Attends along the length of (batch, length, width)."""
+        if masks.pairs is not None:
+            masks = masks._replace(pairs=per_head(masks.pairs))
+        # Two lengths that are known only at run time are equal for one and the same tensor.
+        length = query.shape[1]
+        same_length = query is value or (length is not None and length == value.shape[1])
+        query = zero_masked(query, masks.query)
         memory = [value] if key is value else [value, key]
-        memory = [zero_masked(part, memory_mask) for part in memory]
+        memory = [zero_masked(part, masks.memory) for part in memory]
         finite = None
-        if pairs_masked:
+        if masks.depend_on_query():
             # A key may be masked for some queries only, and 0 times NaN is NaN.
-            finite = combine_masks(*map(all_finite, memory))
+            finite = combine_masks(*(ops.all(ops.isfinite(part), axis=-1) for part in memory))
             memory = [zero_masked(part, finite) for part in memory]
         keys, values = self.project_key_value(*memory)
+        in_blocks = (
+            self.window is not None
+            and masks.pairs is None
+            and not return_attention_scores
+            and same_length
+        )
         if in_blocks:
-            output = self.attend_in_blocks(
-                query, keys, values, memory_mask, finite, causal, training
-            )
-            return zero_masked(output, query_mask), None
-        key_length = length_of(value)
-        if causal:
-            causal_pairs = causal_mask(length_of(query), key_length)[:, None]
-            attention_mask = combine_masks(attention_mask, causal_pairs)
-        if self.window is not None:
-            near = local_mask(length_of(query), self.window, key_length)[:, None]
-            attention_mask = combine_masks(attention_mask, near)
-        mask = combine_masks(
-            attention_mask,
-            None if memory_mask is None else ops.expand_dims(memory_mask, (1, 2)),
-            None if query_mask is None else ops.expand_dims(query_mask, (1, 3)),
-        )
-        return self.attend(
-            query,
-            keys,
-            values,
-            mask,
-            finite,
-            causal=causal,
-            training=training,
-            return_attention_scores=return_attention_scores,
-        )
-
-    def attend_cached(self, query, keys, values, mask, index=None):
-        """Attends from one step of a search to cached keys and values; see `cached_attention`.
-
-        The queries (batch, query, width) are all at position `index`, and each position has as
-        many neighbouring slots as there are queries; without an `index` there are no positions.
-        Returns the output (batch, query, width) and the weights.
-        """
-        queries = step_product(self.query_dense, query)
-        bias = None
-        if self.position is not None:
-            here = ops.reshape(index, (1,))
-            queries = self.position.rotate(queries, here)
-            slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
-            bias = self.position.bias(here, slots, True)
-        context, weights = cached_attention(queries, keys, values, mask, bias)
-        if self.use_gate:
-            context = context * step_product(self.gate_dense, query)
-        output = step_product(self.output_dense, context)
-        if self.use_bias:
-            attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
-            output = zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
-        return output, weights
+            output = self.attend_in_blocks(query, keys, values, masks, finite, training)
+            return zero_masked(output, masks.query), None
+        return self.attend(query, keys, values, masks, finite, training, return_attention_scores)
 
     def attend(
-        self,
-        query,
-        keys,
-        values,
-        mask=None,
-        finite=None,
-        causal=False,
-        training=None,
-        return_attention_scores=False,
+        self, query, keys, values, masks, finite=None, training=None, return_attention_scores=False
     ):
         """Attends from `query` (batch, query, width) to projected keys and values.
 
-        `mask` broadcasts to (batch, heads, query, key); `finite` is as in
-        `scaled_dot_product_attention`. Queries and keys are at 0, 1, 2, ...; `causal` says that
-        `mask` hides what is after a query. Returns the output, and the weights or None.
+        `finite` is as in `scaled_dot_product_attention`. Queries and keys are at the positions 0,
+        1, 2, ... Returns the output, and the weights or None.
         """
-        queries = self.query_dense(query)
+        mask = masks.of_scores(length_of(query), length_of(keys))
+        queries = self.query_dense(query)  # -> (batch, query, heads, key_dim)
         bias = None
         if self.position is not None:
             positions = position_range(length_of(query))
             queries = self.position.rotate(queries, positions)
-            bias = self.position.bias(positions, position_range(length_of(keys)), causal)
+            bias = self.position.bias(positions, position_range(length_of(keys)), masks.causal)
         keys, values = self._for_query_heads(keys), self._for_query_heads(values)
         options = (mask, bias, self._weights_dropout(training), finite)
         if return_attention_scores:
@@ -251,36 +343,38 @@ class MultiHeadAttention(AttentionProjections):
             context = scaled_dot_product_attention(queries, keys, values, *options)
             weights = None
         output = self._project_output(context, query)
-        if mask is not None and self.use_bias:
-            attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
-            output = zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
-        return output, weights
+        return self._zero_without_keys(output, mask), weights
 
-    def attend_in_blocks(
-        self, query, keys, values, memory_mask=None, finite=None, causal=False, training=None
-    ):
-        """As `attend`, for self-attention within `window`, with a `memory_mask` (batch, key)."""
+    def attend_in_blocks(self, query, keys, values, masks, finite=None, training=None):
+        """As `attend`, for self-attention within `window`."""
         bias, queries = None, self.query_dense(query)
         if self.position is not None:
             queries = self.position.rotate(queries, position_range(length_of(query)))
-            bias = lambda *positions: self.position.bias(*positions, causal)  # noqa: E731
+            bias = lambda *positions: self.position.bias(*positions, masks.causal)  # noqa: E731
         context = local_attention(
             queries,
             self._for_query_heads(keys),
             self._for_query_heads(values),
             self.window,
-            causal,
-            memory_mask,
+            masks.causal,
+            masks.memory,
             finite,
             bias,
             dropout=self._weights_dropout(training),
             flash_attention=self.flash_attention,
         )
         output = self._project_output(context, query)
-        if memory_mask is not None and self.use_bias:
-            reach = (self.window, 0 if causal else self.window)
-            output = zero_masked(output, any_within(memory_mask, *reach))
+        if masks.memory is not None and self.use_bias:
+            reach = (self.window, 0 if masks.causal else self.window)
+            output = zero_masked(output, any_within(masks.memory, *reach))
         return output
+
+    def project_key_value(self, value, key=None):
+        """Returns keys (batch, key, key and value heads, key_dim) and values of those heads."""
+        keys = self.key_dense(value if key is None else key)
+        if self.position is not None:
+            keys = self.position.rotate(keys, position_range(length_of(keys)))
+        return keys, self.value_dense(value)
 
     def _for_query_heads(self, heads):
         """Repeats the heads of keys or values for the heads of queries that share them."""
@@ -296,3 +390,144 @@ class MultiHeadAttention(AttentionProjections):
         if self.use_gate:
             context = context * self.gate_dense(query)
         return self.output_dense(context)
+
+    def _zero_without_keys(self, output, mask):
+        """Takes the bias from queries that have nothing to attend to."""
+        if mask is None or not self.use_bias:
+            return output
+        attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
+        return zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
+
+    def step_key_value(self, inputs, index):
+        """As `project_key_value` for one decoding step: all inputs are at position `index`."""
+        keys = step_product(self.key_dense, inputs)
+        if self.position is not None:
+            keys = self.position.rotate(keys, ops.reshape(index, (1,)))
+        return keys, step_product(self.value_dense, inputs)
+
+    def attend_cached(self, query, keys, values, mask, index=None):
+        """Attends from one decoding step to cached keys and values; see `cached_attention`.
+
+        All queries (batch, query, width) are at position `index`, and each position has as many
+        adjacent slots as there are queries. Without an `index` there are no positions. Returns the
+        output (batch, query, width) and the weights.
+        """
+        queries = step_product(self.query_dense, query)
+        bias = None
+        if self.position is not None:
+            here = ops.reshape(index, (1,))
+            queries = self.position.rotate(queries, here)
+            slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
+            bias = self.position.bias(here, slots, True)
+        context, weights = cached_attention(queries, keys, values, mask, bias)
+        if self.use_gate:
+            context = context * step_product(self.gate_dense, query)
+        output = step_product(self.output_dense, context)
+        return self._zero_without_keys(output, mask), weights
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        """Returns the query's shape with the output's width."""
+        if value_shape is not None:
+            check_lengths(value_shape, value_shape if key_shape is None else key_shape)
+        return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
+
+    def compute_output_spec(
+        self, query, value, key=None, query_mask=None, value_mask=None, key_mask=None,
+        attention_mask=None, return_attention_scores=False, training=None, use_causal_mask=False,
+    ):  # fmt: skip
+        """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
+        shape = self.compute_output_shape(query.shape, value.shape, getattr(key, "shape", None))
+        output = keras.KerasTensor(shape, self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        if self.axes is not None:
+            shape = self.axes.weights_shape(self.num_heads, query.shape, value.shape)
+        return output, keras.KerasTensor(shape, "float32")
+
+    def compute_mask(self, query, previous_mask):
+        """Returns the query's mask."""
+        return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        plain = ("num_heads", "key_dim", "value_dim", "num_key_value_heads", "dropout", "use_bias")
+        plain += ("use_gate", "window", "flash_attention", "seed")
+        serialize_regularizer = keras.regularizers.serialize
+        own = {
+            **{name: getattr(self, name) for name in plain},
+            "output_shape": self.output_width and list(self.output_width),
+            "attention_axes": self.attention_axes and list(self.attention_axes),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": serialize_regularizer(self.kernel_regularizer),
+            "bias_regularizer": serialize_regularizer(self.bias_regularizer),
+            "activity_regularizer": serialize_regularizer(self.projection_activity_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
+            "position": position_config(self.position),
+        }
+        return {**super().get_config(), **own}
+
+
+def cast_alike(dtype, *tensors):
+    """Casts each tensor; those that are one object stay one."""
+    cast = {id(tensor): ops.cast(tensor, dtype) for tensor in tensors}
+    return [cast[id(tensor)] for tensor in tensors]
+
+
+def checked_output_shape(output_shape, output_dim):
+    """Returns the output's last axes as a tuple, or None for the query's width."""
+    if output_dim is not None:
+        output_dim = arguments.positive_integer("output_dim", output_dim)
+        if output_shape is not None:
+            raise ValueError(
+                "give `output_shape` or `output_dim`, not both. "
+                f"Received: output_shape={output_shape!r}, output_dim={output_dim!r}"
+            )
+        return (output_dim,)
+    if output_shape is None:
+        return None
+    try:
+        sizes = arguments.integers("output_shape", output_shape)
+        return tuple(arguments.positive_integer("output_shape", size) for size in sizes)
+    except ValueError:
+        raise ValueError(
+            "`output_shape` must be a positive integer or a tuple of them. "
+            f"Received: output_shape={output_shape!r}"
+        ) from None
+
+
+def checked_window(window, sliding_window):
+    """Returns how far a query sees, from one of the two ways to say it."""
+    if sliding_window is None:
+        return None if window is None else arguments.non_negative_integer("window", window)
+    if window is not None:
+        raise ValueError(
+            "give `window` or `sliding_window`, not both. "
+            f"Received: window={window!r}, sliding_window={sliding_window!r}"
+        )
+    return arguments.positive_integer("sliding_window", sliding_window) - 1
+
+
+def checked_flash(flash_attention, dropout):
+    """Returns `flash_attention`, or refuses it beside dropout on the weights."""
+    if flash_attention and dropout:
+        raise ValueError(
+            "`dropout` must be 0 with `flash_attention=True`: the fused kernels have none. "
+            f"Received: dropout={dropout}"
+        )
+    return arguments.plain(flash_attention)
+
+
+def checked_key_value_heads(num_key_value_heads, num_heads):
+    """Returns the number of heads of keys and values, a divisor of `num_heads`."""
+    if num_key_value_heads is None:
+        return num_heads
+    num_key_value_heads = arguments.positive_integer("num_key_value_heads", num_key_value_heads)
+    if num_heads % num_key_value_heads:
+        raise ValueError(
+            "`num_key_value_heads` must divide `num_heads`. "
+            f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
+        )
+    return num_key_value_heads

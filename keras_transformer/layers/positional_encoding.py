@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.added_position import AddedPosition
-from keras_transformer.layers.waves import sin_cos
+from keras_transformer.layers.positions import AddedPosition
+from keras_transformer.layers.sinusoids import sin_cos
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -5,9 +5,12 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.attention_position import AttentionPosition, distances
 from keras_transformer.layers.lookup import looked_up
-from keras_transformer.layers.waves import position_range
+from keras_transformer.layers.positions import (
+    AttentionPosition,
+    key_distances,
+    position_range,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -85,7 +88,7 @@ class RelativePositionBias(AttentionPosition):
 
     def bias(self, query_positions, key_positions, causal=False):
         """Returns the bias (1, heads, query, key)."""
-        distance = distances(query_positions, key_positions)
+        distance = key_distances(query_positions, key_positions)
         num_buckets = self.num_buckets if causal else self.num_buckets // 2
         table = distance_buckets(num_buckets, self.max_distance)
         before = ops.take(table, ops.clip(-distance, 0, self.max_distance), axis=0)

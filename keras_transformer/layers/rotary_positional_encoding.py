@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.attention_position import AttentionPosition
-from keras_transformer.layers.waves import position_range, sin_cos
+from keras_transformer.layers.positions import AttentionPosition, position_range
+from keras_transformer.layers.sinusoids import sin_cos
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

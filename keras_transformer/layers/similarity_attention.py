@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.layers.scaled_dot_product import MASKED_SCORE
+from keras_transformer.layers.attention import MASKED_SCORE
 from keras_transformer.masking import boolean_mask
 
 SIMILARITIES = ("dot", "scaled_dot", "cosine", "general", "additive")

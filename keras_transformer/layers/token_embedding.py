@@ -5,9 +5,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.implicit_masks import AttachMask
 from keras_transformer.layers.lookup import looked_up
-from keras_transformer.masking import dtype_name, integer_ids, padding_mask
+from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
 

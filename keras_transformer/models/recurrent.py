@@ -4,25 +4,20 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.feed_forward import PositionwiseDense
 from keras_transformer.layers.lookup import looked_up
-from keras_transformer.layers.sequences import length_of
+from keras_transformer.layers.positions import length_of, position_range
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
-from keras_transformer.layers.waves import position_range
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.recurrent_step import RecurrentStep
-from keras_transformer.models.scheduled_sampling import (
-    checked_share,
-    sampled_ids,
-    share_config,
-)
+from keras_transformer.models.scheduled_sampling import checked_share, mix_in_written, share_config
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
-from keras_transformer.models.token_ids import pair_of_ids
-from keras_transformer.models.transformer_arguments import (
+from keras_transformer.models.vocabularies import (
     check_special_ids,
     checked_vocabularies,
+    new_embeddings,
+    pair_of_ids,
 )
 
 CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
@@ -228,8 +223,21 @@ class RecurrentSeq2Seq(SequenceToSequence):
         source_ids, target_ids = pair_of_ids(self, inputs)
         memory = self.encode(source_ids, training=training)
         if training and self.scheduled_sampling:
-            target_ids = sampled_ids(self, target_ids, memory, source_ids)
+            target_ids = self._sample_targets(target_ids, memory, source_ids)
         return self.decode(target_ids, memory, source_ids, training=training)
+
+    def _sample_targets(self, target_ids, memory, source_ids):
+        """Returns the target with some tokens replaced by what the decoder would have written."""
+        target_ids = integer_ids("target_ids", target_ids)
+        logits = self.decode(target_ids, memory, source_ids, training=True)
+        return mix_in_written(
+            target_ids,
+            logits,
+            self.scheduled_sampling,
+            self.sampling_seed,
+            self.pad_id,
+            self.bos_id,
+        )
 
     def encode(self, source_ids, training=None):
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""

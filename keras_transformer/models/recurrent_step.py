@@ -1,4 +1,4 @@
-"""One step of a search with the recurrent model."""
+"""One decoding step of the recurrent model, for a search over one batch."""
 
 import keras
 from keras import ops
@@ -7,11 +7,11 @@ from keras_transformer.masking import padding_mask
 
 
 class RecurrentStep:
-    """The step function of a search over one batch: `step(tokens, index, states)`.
+    """The step function `step(tokens, index, states)`; rows are the hypotheses.
 
-    It takes the tokens (rows,) and the decoder's states, each (rows, d_model), and gives float32
-    logits (rows, vocab) of the next ones, the new states, and how the step attends to the source,
-    (rows, source). The rows of a sentence are adjacent and read one memory.
+    It takes the tokens (rows,) and the decoder's states, each (rows, d_model). It returns float32
+    logits (rows, vocab) of the next tokens, the new states, and the attention of the step to the
+    source, (rows, source). The rows of a sentence are adjacent and read one memory.
     """
 
     def __init__(self, model, source_ids, memory, max_length):
@@ -26,7 +26,7 @@ class RecurrentStep:
     def __call__(self, tokens, index, states):
         """Decodes one position."""
         model = self.model
-        # Without the mask that the embedding gives its output: a cell has no use for one.
+        # A slice, which does not carry the mask of the embedding: a cell needs none.
         hidden, after = model.target_embedding(tokens[:, None])[:, 0], []
         if hidden.shape[0] == 0:  # refused by a cell on TensorFlow, by a reshape on JAX
             nowhere = ops.zeros(ops.shape(self.mask), "float32")
@@ -40,7 +40,7 @@ class RecurrentStep:
         rows = ops.shape(tokens)[0]
         logits = model.target_embedding.logits(hidden)
         logits = ops.reshape(logits, (rows, logits.shape[-1]))
-        # Nobody differentiates a search: an eager backend need not keep every step for it.
+        # A search has no gradient: an eager backend need not keep its steps.
         return keras.tree.map_structure(
             ops.stop_gradient, (logits, after, ops.reshape(weights, (rows, source)))
         )

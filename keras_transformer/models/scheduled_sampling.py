@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.layers.sequences import begun
-from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.layers.positions import has_begun
+from keras_transformer.masking import padding_mask
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
@@ -44,20 +44,30 @@ def share_now(share, seed):
     return share(ops.cast(seed.state, "float32")[1]) if isinstance(share, Schedule) else share
 
 
-def sampled_ids(model, target_ids, memory, source_ids):
-    """The target with some tokens in the place of what the model would have written there."""
-    target_ids = integer_ids("target_ids", target_ids)
-    logits = model.decode(target_ids, memory, source_ids, training=True)[:, :-1]
+def mix_in_written(target_ids, logits, share, seed, pad_id, bos_id):
+    """Replaces a share of the target's tokens by the most likely ones.
+
+    Args:
+        target_ids: integers (batch, target), the decoder's inputs.
+        logits: float32 (batch, target, vocab), what the decoder makes of them.
+        share: what `checked_share` returns.
+        seed: a `keras.random.SeedGenerator`.
+        pad_id, bos_id: ids that a decoder does not write.
+
+    Returns:
+        Integers (batch, target).
+    """
+    logits = logits[:, :-1]
     tokens = ops.arange(logits.shape[-1])
     # As in a search, which writes neither.
-    never = ops.logical_or(tokens == model.pad_id, tokens == model.bos_id)
-    written = ops.argmax(ops.where(never, IMPOSSIBLE, logits), axis=-1)
+    never = ops.logical_or(tokens == pad_id, tokens == bos_id)
+    written = ops.argmax(ops.where(never, IMPOSSIBLE, logits), axis=-1)  # -> (batch, target - 1)
     given = target_ids[:, 1:]
-    share = share_now(model.scheduled_sampling, model.sampling_seed)
-    draws = keras.random.uniform(ops.shape(given), seed=model.sampling_seed)
-    is_token = padding_mask(target_ids, model.pad_id)
+    share = share_now(share, seed)
+    draws = keras.random.uniform(ops.shape(given), seed=seed)
+    is_token = padding_mask(target_ids, pad_id)
     # The first token of a row is `bos_id`, which nothing before it writes.
-    may_be_written = ops.logical_and(is_token[:, 1:], begun(is_token)[:, :-1])
+    may_be_written = ops.logical_and(is_token[:, 1:], has_begun(is_token)[:, :-1])
     taken = ops.logical_and(draws < share, may_be_written)
     written = ops.stop_gradient(ops.cast(written, target_ids.dtype))
     return ops.concatenate([target_ids[:, :1], ops.where(taken, written, given)], axis=1)

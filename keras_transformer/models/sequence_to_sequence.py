@@ -1,21 +1,27 @@
-"""What all models from source ids to target ids share: training's loss, search and scores."""
+"""What all models from source ids to target ids share: training, search and scores."""
 
 import keras
+from keras import ops
 
+from keras_transformer import arguments
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.layers.composite import Composite
-from keras_transformer.losses import mean_divergence
-from keras_transformer.models.decoding_step import search_targets
-from keras_transformer.models.scoring import score_targets
+from keras_transformer.losses import token_crossentropy
+from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
+from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
+from keras_transformer.models.vocabularies import token_ids, vocabulary_sizes
 from keras_transformer.replicas import refuse_accumulation
+
+# Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
+EXTRA_LENGTH = 50
 
 
 class SequenceToSequence(Composite, keras.Model):
     """A model that is called with (source_ids, target_ids) and encodes and decodes apart.
 
-    It has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.
+    A subclass has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.
     """
-
-    r_drop = 0.0
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -59,16 +65,6 @@ class SequenceToSequence(Composite, keras.Model):
             optimizer = getattr(self, "optimizer", None)  # without `compile` Keras raises
             optimizer = getattr(optimizer, "inner_optimizer", optimizer)
             refuse_accumulation(optimizer, self.distribute_strategy.num_replicas_in_sync)
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        """Returns the compiled loss, in training with R-drop where the model has it."""
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        if not (training and self.r_drop):
-            return loss
-        second = self(x, training=True)
-        second_loss = super().compute_loss(x, y, second, sample_weight, training)
-        divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
-        return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
 
     def generate(
         self,
@@ -118,8 +114,53 @@ class SequenceToSequence(Composite, keras.Model):
         >>> tuple(result.ids.shape)
         (2, 2, 5)
         """
-        given = {"prefix_ids": prefix_ids, "length_penalty": length_penalty}
-        return search_targets(self, source_ids, search, max_length, length_limits, **given)
+        search = BeamSearch() if search is None else search
+        if not callable(search) or isinstance(search, type):
+            raise ValueError(
+                "`search` must be a search of `keras_transformer.decoding`, such as "
+                f"`BeamSearch()`. Received: search={search!r}"
+            )
+        source_ids = token_ids("source_ids", source_ids, vocabulary_sizes(self)[0])
+        is_token = padding_mask(source_ids, self.pad_id)
+        source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
+        if max_length is None:
+            max_length, length_limits = self._paper_limits(
+                source_ids, source_lengths, length_limits
+            )
+        else:
+            max_length = arguments.positive_integer("max_length", max_length)
+        memory = self.encode(source_ids, training=False)
+        beam_size = search.beam_size if getattr(search, "follows_paths", False) else 1
+        step = self.step_class(self, source_ids, memory, max_length)
+        return search(
+            step,
+            step.first_state(beam_size),
+            batch_size=ops.shape(source_ids)[0],
+            max_length=max_length,
+            bos_id=self.bos_id,
+            eos_id=self.eos_id,
+            pad_id=self.pad_id,
+            length_limits=length_limits,
+            source_lengths=source_lengths,
+            source_mask=is_token,
+            prefix_ids=prefix_ids,
+            length_penalty=length_penalty,
+        )
+
+    def _paper_limits(self, source_ids, source_lengths, length_limits):
+        """Returns the longest output of the batch, and of each sentence: its source and 50 more."""
+        batch_size, source_length = ops.shape(source_ids)
+        max_length = source_length + EXTRA_LENGTH
+        positions = getattr(self, "target_positions", None)
+        if getattr(positions, "max_length", None) is not None:
+            # A length that is known has to stay a number: JAX takes no other for a shape.
+            least_of = min if isinstance(max_length, int) else ops.minimum
+            max_length = least_of(max_length, positions.max_length)
+        limits = source_lengths + EXTRA_LENGTH
+        if length_limits is not None:
+            own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+            limits = ops.minimum(limits, own)
+        return max_length, limits
 
     def score(self, source_ids, target_ids, label_mask=None):
         """Log-probabilities of given outputs; `ScoreResult` has the formulas and an example.
@@ -137,4 +178,19 @@ class SequenceToSequence(Composite, keras.Model):
             ValueError: for ids that are neither integers nor whole floats, or in lists and NumPy
                 arrays not of the vocabulary, a mask of floats, or shapes that do not go together.
         """
-        return score_targets(self, source_ids, target_ids, label_mask)
+        source_size, target_size = vocabulary_sizes(self)
+        source_ids = token_ids("source_ids", source_ids, source_size)
+        target_ids = token_ids("target_ids", target_ids, target_size)
+        check_alike("source_ids", source_ids.shape[:1], "target_ids", target_ids.shape[:1])
+        counted = padding_mask(target_ids, self.pad_id)
+        inputs = shift_right(target_ids, counted, self.bos_id, self.pad_id)
+        if label_mask is not None:
+            label_mask = boolean_mask("label_mask", label_mask)
+            check_alike("label_mask", label_mask.shape, "target_ids", target_ids.shape)
+            counted = combine_masks(counted, label_mask)
+        logits = self((source_ids, inputs), training=False)
+        token_log_probs = ops.where(counted, -token_crossentropy(target_ids, logits), 0.0)
+        lengths = ops.sum(ops.cast(counted, "int32"), axis=1)
+        log_prob = ops.sum(token_log_probs, axis=1)
+        tokens = ops.cast(ops.maximum(lengths, 1), "float32")
+        return ScoreResult(token_log_probs, log_prob, lengths, ops.exp(-log_prob / tokens))

@@ -4,20 +4,19 @@ import keras
 
 from keras_transformer import arguments
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
-from keras_transformer.layers.added_position import AddedPosition
-from keras_transformer.layers.attention_arguments import checked_window
-from keras_transformer.layers.attention_position import position_config
-from keras_transformer.layers.block_position import checked_block_position
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
+from keras_transformer.layers.multi_head_attention import checked_window
+from keras_transformer.layers.positions import AddedPosition, checked_position, position_config
+from keras_transformer.losses import mean_divergence
 from keras_transformer.masking import integer_ids, padding_mask
-from keras_transformer.models.decoding_step import DecodingStep
-from keras_transformer.models.embeddings import new_embeddings
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
-from keras_transformer.models.token_ids import pair_of_ids
-from keras_transformer.models.transformer_arguments import (
+from keras_transformer.models.transformer_step import TransformerStep
+from keras_transformer.models.vocabularies import (
     check_special_ids,
     checked_vocabularies,
+    new_embeddings,
+    pair_of_ids,
 )
 
 
@@ -82,7 +81,7 @@ class Transformer(SequenceToSequence):
     (1, 4, 5)
     """
 
-    step_class = DecodingStep
+    step_class = TransformerStep
 
     def __init__(
         self,
@@ -128,19 +127,17 @@ class Transformer(SequenceToSequence):
         check_special_ids(self)
         rate = self.dropout if embedding_dropout is None else embedding_dropout
         self.embedding_dropout = arguments.rate("embedding_dropout", rate)
-        self.block_options = {
-            "attention_dropout": arguments.rate("attention_dropout", attention_dropout),
-            "feed_forward_dropout": arguments.rate("feed_forward_dropout", feed_forward_dropout),
-            "rms_norm": arguments.boolean("rms_norm", rms_norm),
-            "num_key_value_heads": arguments.optional(
-                arguments.positive_integer, "num_key_value_heads", num_key_value_heads
-            ),
-            "window": checked_window(window, None),
-            "remat": arguments.boolean("remat", remat),
-        }
+        self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
+        self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
+        self.rms_norm = arguments.boolean("rms_norm", rms_norm)
+        self.num_key_value_heads = arguments.optional(
+            arguments.positive_integer, "num_key_value_heads", num_key_value_heads
+        )
+        self.window = checked_window(window, None)
+        self.remat = arguments.boolean("remat", remat)
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position
-        self._create_layers(checked_block_position(position, self.dtype_policy))
+        self._create_layers(checked_position(position, self.dtype_policy))
         self.adopt()
 
     def _create_layers(self, position):
@@ -156,12 +153,20 @@ class Transformer(SequenceToSequence):
         if added:
             self.source_positions = self._own_position(position, "source_positions")
             self.target_positions = self._own_position(position, "target_positions")
-        sizes = (self.num_layers, self.num_heads, self.d_ff, self.dropout, self.norm_first)
         self.encoder, self.decoder = (
             stack(
-                *sizes,
+                self.num_layers,
+                self.num_heads,
+                self.d_ff,
+                self.dropout,
+                self.norm_first,
                 self.activation,
-                **self.block_options,
+                attention_dropout=self.attention_dropout,
+                feed_forward_dropout=self.feed_forward_dropout,
+                rms_norm=self.rms_norm,
+                num_key_value_heads=self.num_key_value_heads,
+                window=self.window,
+                remat=self.remat,
                 position=None if added else self._own_position(position, f"{name}_position"),
                 dtype=dtype,
                 name=name,
@@ -196,50 +201,75 @@ class Transformer(SequenceToSequence):
         memory = self.encode(source_ids, training=training)
         return self.decode(target_ids, memory, source_ids, training=training)
 
-    def encode(self, source_ids, training=None, **options):
-        """Returns the memory (batch, source, d_model) of `source_ids`; options are `Encoder`'s."""
+    def encode(self, source_ids, training=None):
+        """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
+        embedded, mask = self._embed_source(source_ids, training)
+        return self.encoder(embedded, padding_mask=mask, training=training)
+
+    def decode(self, target_ids, memory, source_ids, training=None):
+        """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
+        embedded, mask = self._embed_target(target_ids, training)
+        hidden = self.decoder(
+            embedded,
+            memory=memory,
+            padding_mask=mask,
+            memory_padding_mask=padding_mask(source_ids, self.pad_id),
+            training=training,
+        )
+        return self.target_embedding.logits(hidden)
+
+    def attention_weights(self, source_ids, target_ids):
+        """Returns the weights of each decoder layer over the source.
+
+        They are float32 (batch, heads, target, source), in a list of one tensor for each layer.
+        """
+        return self._inspect(source_ids, target_ids)[1].attention_weights
+
+    def self_attention_weights(self, source_ids, target_ids):
+        """Returns the weights of source and target over themselves.
+
+        They are two lists of one tensor for each layer: of the encoder, float32 (batch, heads,
+        source, source), and of the decoder, (batch, heads, target, target).
+        """
+        encoder, decoder = self._inspect(source_ids, target_ids)
+        return encoder.attention_weights, decoder.self_attention_weights
+
+    def _inspect(self, source_ids, target_ids):
+        """Returns the `EncoderStates` and the `DecoderStates` of a pair."""
+        embedded, source_mask = self._embed_source(source_ids)
+        encoder = self.encoder.inspect(embedded, source_mask)
+        embedded, target_mask = self._embed_target(target_ids)
+        return encoder, self.decoder.inspect(embedded, encoder.outputs, target_mask, source_mask)
+
+    def _embed_source(self, source_ids, training=False):
+        """Returns embeddings with positions (batch, source, d_model), and the padding mask."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
         embedded = self.source_embedding(source_ids)
         if self.source_positions is not None:
             embedded = self.source_positions(embedded, mask=mask)
-        embedded = self.source_dropout(embedded, training=training)
-        return self.encoder(embedded, padding_mask=mask, training=training, **options)
+        return self.source_dropout(embedded, training=training), mask
 
-    def decode(self, target_ids, memory, source_ids, training=None):
-        """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
-        hidden = self._run_decoder(target_ids, memory, source_ids, training=training)
-        return self.target_embedding.logits(hidden)
-
-    def attention_weights(self, source_ids, target_ids):
-        """Returns each decoder layer's weights over the source, (batch, heads, target, source)."""
-        memory = self.encode(source_ids, training=False)
-        _, weights = self._run_decoder(
-            target_ids, memory, source_ids, training=False, return_attention_scores=True
-        )
-        return weights
-
-    def self_attention_weights(self, source_ids, target_ids):
-        """Returns those of source and target over themselves: each encoder and decoder layer's."""
-        memory, weights = self.encode(source_ids, training=False, return_attention_scores=True)
-        options = {"training": False, "return_self_attention_scores": True}
-        return weights, self._run_decoder(target_ids, memory, source_ids, **options)[1]
-
-    def _run_decoder(self, target_ids, memory, source_ids, **options):
+    def _embed_target(self, target_ids, training=False):
+        """Returns embeddings with positions (batch, target, d_model), and the padding mask."""
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(target_ids, self.pad_id)
         embedded = self.target_embedding(target_ids)
         if self.target_positions is not None:
             embedded = self.target_positions(embedded, mask=mask)
-        return self.decoder(
-            self.target_dropout(embedded, training=options["training"]),
-            memory=memory,
-            padding_mask=mask,
-            memory_padding_mask=padding_mask(source_ids, self.pad_id),
-            **options,
-        )
+        return self.target_dropout(embedded, training=training), mask
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        """Returns the compiled loss, in training with R-drop."""
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if not (training and self.r_drop):
+            return loss
+        second = self(x, training=True)
+        second_loss = super().compute_loss(x, y, second, sample_weight, training)
+        divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
+        return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
 
     def get_config(self):
         """Returns the constructor's arguments."""
@@ -259,7 +289,12 @@ class Transformer(SequenceToSequence):
             "eos_id": self.eos_id,
             "position": position_config(self.source_positions or self.encoder.position),
             "embedding_dropout": self.embedding_dropout,
-            **self.block_options,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.feed_forward_dropout,
+            "rms_norm": self.rms_norm,
+            "num_key_value_heads": self.num_key_value_heads,
+            "window": self.window,
+            "remat": self.remat,
             "r_drop": self.r_drop,
         }
         return {**super().get_config(), **own}

@@ -7,8 +7,8 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
 from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling
-from keras_transformer.layers.step_product import products_apart
-from keras_transformer.models.decoding_step import EXTRA_LENGTH
+from keras_transformer.layers.dense import products_apart
+from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.alignment import aligned_positions
 from keras_transformer.serving.batching import (
     is_ids,

@@ -1,6 +1,6 @@
 """What those who call an export must know of its texts, in words."""
 
-from keras_transformer.models.decoding_step import EXTRA_LENGTH
+from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.text import SymbolTokenizer
 
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together

@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from keras_transformer.models.decoding_step import EXTRA_LENGTH
+from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.directories import new_directory
 from keras_transformer.text import SentencePieceTokenizer
 

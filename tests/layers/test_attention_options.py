@@ -14,7 +14,7 @@ from keras_transformer.layers import (
     RelativePositionBias,
     RotaryPositionalEncoding,
 )
-from keras_transformer.layers.scaled_dot_product import SMALLEST_BLOCK
+from keras_transformer.layers.attention import SMALLEST_BLOCK
 from tests.backends import BACKEND, array, arrays, normal, randomise
 
 QUERY, MEMORY = normal(1, 2, 5, 8), normal(2, 2, 7, 8)

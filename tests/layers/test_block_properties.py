@@ -41,7 +41,7 @@ MEMORY_WIDTH = 5
 def short_blocks():
     """Local windows are cut into blocks of 4, so that short rows have several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_transformer.layers.scaled_dot_product.SMALLEST_BLOCK", 4)
+        patch.setattr("keras_transformer.layers.attention.SMALLEST_BLOCK", 4)
         yield
 
 
@@ -227,7 +227,7 @@ def test_configuration_and_weights_rebuild_it_and_symbols_have_its_shape(case):
     shapes = [x.shape for x in made.inputs]
     assert made.layer.compute_output_shape(*shapes) == tuple(expected.shape)
     if case["kind"] in ("Encoder", "Decoder"):
-        _, states = made.layer(*made.inputs, return_hidden_states=True)
-        _, symbols = made.layer(*symbols, return_hidden_states=True)
+        states = made.layer.inspect(*made.inputs).hidden_states
+        symbols = made.layer.inspect(*symbols).hidden_states
         assert [tuple(x.shape) for x in states] == [tuple(x.shape) for x in symbols]
         assert len(states) == made.depth

@@ -147,14 +147,13 @@ def test_beams_of_a_sentence_read_its_memory():
         decoder.project_memory(memory, mask),
         mask,
     )
-    expected, expected_weights = decoder(
+    expected = decoder.inspect(
         rows,
         np.repeat(MEMORY, beams, 0),
         memory_padding_mask=np.repeat(MEMORY_MASK, beams, 0),
-        return_attention_scores=True,
     )
-    np.testing.assert_allclose(array(found), array(expected), atol=1e-5)
-    last = array(expected_weights[-1])[:, :, 0].reshape(BATCH, beams, HEADS, SOURCE)
+    np.testing.assert_allclose(array(found), array(expected.outputs), atol=1e-5)
+    last = array(expected.attention_weights[-1])[:, :, 0].reshape(BATCH, beams, HEADS, SOURCE)
     np.testing.assert_allclose(array(weights), last.swapaxes(1, 2), atol=1e-6)
 
 

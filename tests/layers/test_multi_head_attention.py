@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
-from keras_transformer.layers.scaled_dot_product import attention_with_weights
+from keras_transformer.layers.attention import attention_with_weights
 from tests.backends import (
     BACKEND,
     POLICIES,

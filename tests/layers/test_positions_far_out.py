@@ -13,7 +13,7 @@ from keras_transformer.layers import (
     RelativePositionBias,
     RotaryPositionalEncoding,
 )
-from keras_transformer.layers.waves import sin_cos
+from keras_transformer.layers.sinusoids import sin_cos
 from tests.backends import POLICIES, array
 from tests.numpy_reference import positional_encoding
 

@@ -1,10 +1,11 @@
-"""The attention weights that layers and stacks give when asked: the ones that they attend with."""
+"""`inspect` of layers and stacks: the weights that they attend with, and the hidden states."""
 
 import keras
 import numpy as np
 import pytest
 
 from keras_transformer import layers
+from keras_transformer.masking import AttachMask, ReadMask
 from tests.backends import array, normal
 from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, SOURCE, TARGET
 
@@ -22,23 +23,27 @@ EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 EACH_NORM = pytest.mark.parametrize("norm_first", [False, True])
 
 
-def call(layer, inputs, memory, kind, **options):
+def arguments(kind, inputs=INPUTS, memory=MEMORY):
+    """The tensors and the masks of a call."""
     if kind.startswith("Encoder"):
-        return layer(inputs, padding_mask=MASK, **options)
-    masks = {"padding_mask": MASK, "memory_padding_mask": MEMORY_MASK}
-    return layer(inputs, memory, **masks, **options)
+        return (inputs,), {"padding_mask": MASK}
+    return (inputs, memory), {"padding_mask": MASK, "memory_padding_mask": MEMORY_MASK}
 
 
-def asked_for(kind, *, both=False):
-    if kind.startswith("Encoder"):
-        return {"return_attention_scores": True}
-    own = {"return_self_attention_scores": True}
-    return {**own, "return_attention_scores": True} if both else own
+def call(layer, kind):
+    tensors, masks = arguments(kind)
+    return layer(*tensors, **masks)
 
 
-def own_weights(answer, kind):
+def inspect(layer, kind, *tensors):
+    tensors, masks = arguments(kind, *tensors)
+    return layer.inspect(*tensors, **masks)
+
+
+def own_weights(states, kind):
     """The weights over the input, a list of each layer's."""
-    weights = answer[-1]
+    name = "attention_weights" if kind.startswith("Encoder") else "self_attention_weights"
+    weights = getattr(states, name)
     return weights if kind in ("Encoder", "Decoder") else [weights]
 
 
@@ -51,13 +56,13 @@ def made(kind, **options):
 @EACH_KIND
 def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
     layer = made(kind, norm_first=norm_first)
-    plain = call(layer, INPUTS, MEMORY, kind)
-    output, weights = call(layer, INPUTS, MEMORY, kind, **asked_for(kind))
-    np.testing.assert_allclose(array(output), array(plain), atol=1e-6)
+    plain = call(layer, kind)
+    states = inspect(layer, kind)
+    np.testing.assert_allclose(array(states.outputs), array(plain), atol=1e-6)
     visible = np.broadcast_to(MASK[:, None, None, :], (BATCH, HEADS, TARGET, TARGET))
     if kind.startswith("Decoder"):
         visible = visible & np.tril(np.ones((TARGET, TARGET), bool))
-    weights = own_weights((output, weights), kind)
+    weights = own_weights(states, kind)
     assert len(weights) == (1 if kind.endswith("Layer") else DEPTH)
     for found in map(array, weights):
         assert found.dtype == "float32"
@@ -71,16 +76,11 @@ def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
 def test_they_are_those_of_the_attention_inside(kind, norm_first):
     # The second layer attends to what the first one put out.
     layer = made(kind, norm_first=norm_first)
-    options, inputs = asked_for(kind), INPUTS
-    inner = [layer]
-    if not kind.endswith("Layer"):
-        call(layer, INPUTS, MEMORY, kind)
-        options, inner = {**options, "return_hidden_states": True}, layer.layers
-        _, weights, states = call(layer, INPUTS, MEMORY, kind, **options)
-        inputs = [INPUTS, *states]
-    else:
-        weights, inputs = [call(layer, INPUTS, MEMORY, kind, **options)[1]], [INPUTS]
-    for one, entering, found in zip(inner, inputs, weights, strict=False):
+    states = inspect(layer, kind)
+    whole = kind in ("Encoder", "Decoder")
+    inner = layer.layers if whole else [layer]
+    entered = [INPUTS, *states.hidden_states[:-1]] if whole else [INPUTS]
+    for one, entering, found in zip(inner, entered, own_weights(states, kind), strict=True):
         encoder = kind.startswith("Encoder")
         attention = one.attention if encoder else one.self_attention
         residual = one.attention_residual if encoder else one.self_attention_residual
@@ -98,11 +98,11 @@ def test_they_are_those_of_the_attention_inside(kind, norm_first):
 @EACH_KIND
 def test_a_window_bounds_them_and_changes_nothing_else(kind):
     layer = made(kind, window=2)
-    plain = call(layer, INPUTS, MEMORY, kind)
-    output, weights = call(layer, INPUTS, MEMORY, kind, **asked_for(kind))
-    np.testing.assert_allclose(array(output), array(plain), atol=1e-5)
+    plain = call(layer, kind)
+    states = inspect(layer, kind)
+    np.testing.assert_allclose(array(states.outputs), array(plain), atol=1e-5)
     far = np.abs(np.subtract.outer(np.arange(TARGET), np.arange(TARGET))) > 2
-    for found in map(array, own_weights((output, weights), kind)):
+    for found in map(array, own_weights(states, kind)):
         assert (found[:, :, far] == 0).all()
         assert found[0].any()
 
@@ -110,22 +110,43 @@ def test_a_window_bounds_them_and_changes_nothing_else(kind):
 @EACH_KIND
 def test_symbols_have_their_shapes_and_dtypes(kind):
     layer = made(kind)
-    options = asked_for(kind, both=True)
-    found = call(layer, INPUTS, MEMORY, kind, **options)
-    symbols = call(
-        layer,
-        keras.Input(INPUTS.shape[1:], BATCH),
-        keras.Input(MEMORY.shape[1:], BATCH),
-        kind,
-        **options,
-    )
-    assert len(found) == len(symbols) == len(options) + 1
+    found = inspect(layer, kind)
+    symbols = (keras.Input(x.shape[1:], BATCH) for x in (INPUTS, MEMORY))
+    symbols = inspect(layer, kind, *symbols)
+    assert type(found) is type(symbols)
+    assert len(keras.tree.flatten(found)) > 1
     for real, symbol in zip(keras.tree.flatten(found), keras.tree.flatten(symbols), strict=True):
         assert tuple(real.shape) == tuple(symbol.shape)
         assert keras.backend.standardize_dtype(real.dtype) == symbol.dtype
 
 
+@EACH_KIND
+def test_implicit_masks_are_read_and_the_output_carries_its_mask(kind):
+    layer = made(kind)
+    masked = [AttachMask()(x, mask=m) for x, m in ((INPUTS, MASK), (MEMORY, MEMORY_MASK))]
+    masked = masked[:1] if kind.startswith("Encoder") else masked
+    states = layer.inspect(*masked)  # which builds it
+    expected = inspect(layer, kind)
+    for found, wanted in zip(*map(keras.tree.flatten, (states, expected)), strict=True):
+        np.testing.assert_allclose(array(found), array(wanted), atol=1e-6)
+    (mask,) = ReadMask()(states.outputs)
+    assert (array(mask) == MASK).all()
+
+
+def test_a_functional_model_may_be_made_of_them():
+    layer = made("Encoder")
+    symbols = keras.Input(INPUTS.shape[1:])
+    states = layer.inspect(symbols)
+    model = keras.Model(symbols, [states.outputs, *states.attention_weights])
+    found = model(INPUTS)
+    expected = layer.inspect(INPUTS)
+    np.testing.assert_allclose(array(found[0]), array(layer(INPUTS)), atol=1e-6)
+    for one, other in zip(found[1:], expected.attention_weights, strict=True):
+        np.testing.assert_allclose(array(one), array(other), atol=1e-6)
+
+
 def test_a_decoder_without_a_memory_gives_its_own():
-    decoder = layers.Decoder(DEPTH, HEADS, D_FF)
-    _, weights = decoder(INPUTS, return_self_attention_scores=True)
+    states = layers.Decoder(DEPTH, HEADS, D_FF).inspect(INPUTS)
+    weights = states.self_attention_weights
     assert [tuple(w.shape) for w in weights] == [(BATCH, HEADS, TARGET, TARGET)] * DEPTH
+    assert states.attention_weights == [None] * DEPTH

@@ -38,7 +38,7 @@ POSITIONS = [
 def short_blocks():
     """Local windows are cut into blocks of 4, so that short rows have several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("keras_transformer.layers.scaled_dot_product.SMALLEST_BLOCK", 4)
+        patch.setattr("keras_transformer.layers.attention.SMALLEST_BLOCK", 4)
         yield
 
 

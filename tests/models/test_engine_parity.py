@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.decoding import beam_search
-from keras_transformer.models import decoding_step
+from keras_transformer.models import transformer_step
 from tests.backends import array, arrays, compiled
 from tests.decoding import reference_search
 
@@ -187,7 +187,7 @@ def converted(theirs, folder):
     return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
 
 
-class WordsAlone(decoding_step.DecodingStep):
+class WordsAlone(transformer_step.TransformerStep):
     """A step whose probabilities are those of words, as CTranslate2 takes them.
 
     It leaves the suppressed token out before it normalises, and has no padding to predict.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling
-from keras_transformer.models.decoding_step import DecodingStep
+from keras_transformer.models.transformer_step import TransformerStep
 from tests.backends import array, arrays
 from tests.decoding.test_ways_to_run import WAYS, in_way
 from tests.models.test_recurrent import made
@@ -54,7 +54,7 @@ def test_alignments_are_the_last_layers_mean_over_heads(search):
 def test_following_paths_equals_reordering_the_caches(beam_size):
     model, search = built(scale=0.2), BeamSearch(beam_size)
     found = arrays(model.generate(SOURCE_IDS, search, max_length=7))
-    step = DecodingStep(model, SOURCE_IDS, model.encode(SOURCE_IDS), 7)
+    step = TransformerStep(model, SOURCE_IDS, model.encode(SOURCE_IDS), 7)
 
     def reordering(tokens, index, caches):
         return step(tokens, index, caches)

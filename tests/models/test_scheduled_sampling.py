@@ -6,7 +6,6 @@ import pytest
 
 from keras_transformer import MaskedCrossentropy, RecurrentSeq2Seq
 from keras_transformer.callbacks import ExactResume
-from keras_transformer.models.scheduled_sampling import sampled_ids
 from tests.backends import array
 from tests.models.test_recurrent import SOURCE, TARGET, logits, made
 
@@ -40,7 +39,7 @@ def test_the_decoder_is_given_its_own_words_in_training_alone():
     taught = array(plain((SOURCE, TARGET), training=True))
     np.testing.assert_array_equal(mixed[:, 0], taught[:, 0])  # `bos_id` is always given
     assert (mixed[0] != taught[0]).any()
-    ids = array(sampled_ids(model, TARGET, model.encode(SOURCE), SOURCE))
+    ids = array(model._sample_targets(TARGET, model.encode(SOURCE), SOURCE))
     assert ((ids == 0) == (TARGET == 0)).all()
     taught[..., [0, 2]] = -np.inf  # neither padding nor `bos_id` is ever written
     written = np.argmax(taught, axis=-1)[:, :-1]
@@ -56,7 +55,7 @@ def test_what_no_search_may_write_is_never_given():
     # However strongly the model wants padding and `bos_id`, with either sign of its states.
     rows[0], rows[2] = 50.0, -50.0
     kernel.assign(rows)
-    ids = array(sampled_ids(model, TARGET, model.encode(SOURCE), SOURCE))
+    ids = array(model._sample_targets(TARGET, model.encode(SOURCE), SOURCE))
     assert not np.isin(ids[:, 1:][TARGET[:, 1:] != 0], (0, 2)).any()
 
 
@@ -64,7 +63,7 @@ def test_the_first_token_stays_bos_with_padding_on_the_left():
     model = made(scheduled_sampling=0.999)
     left = np.array([[2, 5, 6, 9], [0, 0, 2, 7], [0, 2, 9, 9]])
     for _ in range(3):
-        ids = array(sampled_ids(model, left, model.encode(SOURCE), SOURCE))
+        ids = array(model._sample_targets(left, model.encode(SOURCE), SOURCE))
         assert ((ids == 2) == (left == 2)).all()
         assert ((ids == 0) == (left == 0)).all()
 

@@ -224,18 +224,17 @@ def test_packed_sentences_are_as_blind_to_each_other_as_in_rows_of_their_own(pos
 def test_hidden_states_of_all_layers_are_those_of_shorter_stacks():
     hidden, memory = normal(1, 2, 5, 8), normal(2, 2, 4, 8)
     encoder, decoder = (stack(3, 2, 16, norm_first=True) for stack in (Encoder, Decoder))
-    outputs, states = encoder(hidden, return_hidden_states=True)
+    outputs, states, _ = encoder.inspect(hidden)
     assert len(states) == 3
     first = encoder.layers[0](hidden)
     np.testing.assert_allclose(array(states[0]), array(first), atol=1e-6)
     np.testing.assert_allclose(array(encoder.final_norm(states[-1])), array(outputs), atol=1e-6)
-    outputs, weights, states = decoder(
-        hidden, memory, return_attention_scores=True, return_hidden_states=True
-    )
+    np.testing.assert_allclose(array(encoder(hidden)), array(outputs), atol=1e-6)
+    outputs, states, _, weights = decoder.inspect(hidden, memory)
     assert (len(weights), len(states)) == (3, 3)
     np.testing.assert_allclose(array(decoder.final_norm(states[-1])), array(outputs), atol=1e-6)
-    symbolic = encoder(keras.Input((5, 8)), return_hidden_states=True)
-    assert [state.shape for state in symbolic[1]] == [(None, 5, 8)] * 3
+    symbolic = encoder.inspect(keras.Input((5, 8)))
+    assert [state.shape for state in symbolic.hidden_states] == [(None, 5, 8)] * 3
 
 
 def test_each_dropout_has_a_rate_of_its_own():

@@ -1,15 +1,61 @@
-"""Scaled dot-product attention of projected heads: whole, or in blocks for local windows."""
+"""Scaled dot-product attention as pure functions: whole, in blocks, and for a decoding step."""
+
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.masking import combine_masks
+from keras_transformer.layers.positions import length_of
+from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
 
-# Finite, so that a row without any allowed key has a softmax without NaN before it is zeroed.
+# Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
 MASKED_SCORE = -1e30
-# Blocks of a local window are at least this long: shorter ones make too many small products.
+# Blocks of a local window have at least this length: shorter blocks make too many small products.
 SMALLEST_BLOCK = 64
+
+
+class Masks(NamedTuple):
+    """What one call of an attention layer may attend to; None allows everything."""
+
+    query: object = None  # boolean (batch, query)
+    memory: object = None  # boolean (batch, key)
+    pairs: object = None  # boolean (batch, heads or 1, query, key)
+    causal: bool = False  # whether a query sees no key after it
+    window: int | None = None  # how far a query sees on either side
+
+    def depend_on_query(self):
+        """Whether a key may be allowed for some queries only."""
+        return self.pairs is not None or self.causal or self.window is not None
+
+    def of_scores(self, query_length, key_length):
+        """All masks in one that broadcasts to (batch, heads, query, key), or None."""
+        causal, near = None, None
+        if self.causal:
+            causal = causal_mask(query_length, key_length)[:, None]  # -> (1, 1, query, key)
+        if self.window is not None:
+            near = local_mask(query_length, self.window, key_length)[:, None]
+        return combine_masks(
+            self.pairs,
+            causal,
+            near,
+            None if self.memory is None else ops.expand_dims(self.memory, (1, 2)),
+            None if self.query is None else ops.expand_dims(self.query, (1, 3)),
+        )
+
+
+def per_head(attention_mask):
+    """Gives an attention mask (batch, query, key) an axis for heads, and refuses other ranks."""
+    mask = boolean_mask("attention_mask", attention_mask)
+    if len(mask.shape) == 4:
+        return mask
+    if len(mask.shape) == 3:
+        return mask[:, None]
+    raise ValueError(
+        "`attention_mask` must have shape (batch, query, key) or (batch, heads, query, key); "
+        "a padding mask (batch, key) becomes one with mask[:, None, :]. "
+        f"Received: attention_mask of shape {tuple(mask.shape)}"
+    )
 
 
 def scaled_dot_product_attention(
@@ -23,18 +69,20 @@ def scaled_dot_product_attention(
         mask: boolean, broadcastable to (batch, heads, query, key), or None.
         bias: float32, broadcastable to (batch, heads, query, key), or None.
         dropout: a function applied to the weights, or None.
-        finite: (batch, key) boolean, False where key or value held NaN or inf and was zeroed:
-            a query that may attend there gets NaN, others are untouched. Needs a mask.
+        finite: boolean (batch, key), False where key or value held NaN or inf and became 0. A
+            query that may attend there gives NaN; other queries do not change. Needs a mask.
         flash_attention: as in `keras.ops.dot_product_attention`.
 
     Returns:
         The context (batch, query, heads, value_dim), exactly 0 for a query without any allowed
-        key. Without bias and dropout it is computed by `keras.ops.dot_product_attention`.
+        key. Without bias and dropout, `keras.ops.dot_product_attention` computes it.
+
+    Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
     """
     if bias is not None or dropout is not None or not _fused_reads(key, value):
         return attention_with_weights(query, key, value, mask, bias, dropout, finite)[0]
     context = ops.dot_product_attention(
-        query * (query.shape[-1] ** -0.5),  # before the product, which float16 may not hold
+        query * (query.shape[-1] ** -0.5),  # before the product, which can overflow in float16
         key,
         value,
         mask=mask,
@@ -55,7 +103,7 @@ def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None
         scores = scores + bias
     if mask is not None:
         scores = ops.where(mask, scores, MASKED_SCORE)
-    # `ops.softmax` warns about a single key, which a sentence of one token has by right.
+    # `ops.softmax` warns about a single key, which a sentence of one token has.
     single = scores.shape[-1] == 1
     weights = ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
     dropped = weights if dropout is None else dropout(weights)
@@ -66,12 +114,12 @@ def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None
 
 
 def cached_attention(query, keys, values, mask, bias=None):
-    """Attention of one step of a search to what is cached, and its weights.
+    """Attention of one decoding step to cached keys and values, and its weights.
 
     Args:
         query: (batch, query, heads, key_dim).
-        keys: (batch, key and value heads, slots, key_dim); values: the same, value_dim. Heads
-            come first, so that the products run over neighbours in memory.
+        keys: (batch, key and value heads, slots, key_dim). values: the same with value_dim. The
+            heads come first, so that the products read contiguous memory.
         mask: boolean, broadcastable to (batch, 1, query, slots).
         bias: float32 (1, heads, 1, slots), or None.
 
@@ -82,16 +130,20 @@ def cached_attention(query, keys, values, mask, bias=None):
     batch, queries, heads, key_dim = ops.shape(query)
     shared, slots = keys.shape[1], ops.shape(keys)[2]
     groups = heads // shared  # heads of queries that read the same keys become more queries
+    # -> (batch, heads, query, key_dim)
     query = ops.transpose(query * (key_dim**-0.5), (0, 2, 1, 3))
+    # -> (batch, key and value heads, groups * query, key_dim)
     query = ops.reshape(query, (batch, shared, groups * queries, key_dim))
     scores = ops.cast(ops.einsum("bhqd,bhsd->bhqs", query, keys), "float32")
-    scores = ops.reshape(scores, (batch, heads, queries, slots))
+    scores = ops.reshape(scores, (batch, heads, queries, slots))  # -> (batch, heads, query, slots)
     if bias is not None:
         scores = scores + bias
     weights = ops.exp(ops.log_softmax(ops.where(mask, scores, MASKED_SCORE)))
     weights = ops.where(ops.any(mask, axis=-1, keepdims=True), weights, 0.0)
+    # -> (batch, key and value heads, groups * query, slots)
     shaped = ops.reshape(weights, (batch, shared, groups * queries, slots))
     context = ops.einsum("bhqs,bhsd->bhqd", ops.cast(shaped, values.dtype), values)
+    # -> (batch, heads, query, value_dim) -> (batch, query, heads, value_dim)
     context = ops.reshape(context, (batch, heads, queries, values.shape[-1]))
     return ops.transpose(context, (0, 2, 1, 3)), weights
 
@@ -101,15 +153,15 @@ def local_attention(
 ):
     """Attention of each position to those within `window`, in time and memory linear in length.
 
-    The row is cut into blocks. A block of queries meets its own keys and those of the block on
-    either side (with `causal` on the left only), which hold every key within the window.
+    Queries are cut into blocks. A block of queries meets its own block of keys and those on either
+    side (with `causal` on the left only), which hold every key within the window.
 
     Args:
         query, key, value: as in `scaled_dot_product_attention`, of one length.
         window: how far a position sees on either side.
         causal: whether it sees only to the left.
-        key_mask: (batch, length) boolean, or None.
-        finite: (batch, length) boolean, as in `scaled_dot_product_attention`, or None.
+        key_mask: boolean (batch, length), or None.
+        finite: boolean (batch, length), as in `scaled_dot_product_attention`, or None.
         bias: a function of query positions and key positions that gives a bias, or None.
         **options: `dropout` and `flash_attention`, as there.
 
@@ -125,6 +177,7 @@ def local_attention(
 
     def query_blocks(tensor):
         padded = _pad(tensor, 0, num_blocks * block - length)
+        # -> (batch * num_blocks, block, ...)
         return ops.reshape(padded, (batch * num_blocks, block, *tensor.shape[2:]))
 
     def key_blocks(tensor):
@@ -133,6 +186,7 @@ def local_attention(
         parts = [padded[:, i * block : (i + num_blocks) * block] for i in range(neighbours)]
         shape = (batch, num_blocks, block, *tensor.shape[2:])
         joined = ops.concatenate([ops.reshape(part, shape) for part in parts], axis=2)
+        # -> (batch * num_blocks, neighbours * block, ...)
         return ops.reshape(joined, (batch * num_blocks, neighbours * block, *tensor.shape[2:]))
 
     query_positions = block + np.arange(block)
@@ -150,12 +204,22 @@ def local_attention(
         key_blocks(value),
         mask,
         None if bias is None else bias(query_positions, key_positions),
-        # What is padded is masked in every block, so a False there poisons nothing.
+        # The mask hides the added padding in every block, so its False poisons nothing.
         finite=None if finite is None else key_blocks(finite),
         **options,
     )
+    # -> (batch, num_blocks * block, heads, value_dim)
     context = ops.reshape(context, (batch, num_blocks * block, *context.shape[2:]))
     return context[:, :length]
+
+
+def any_within(flags, left, right):
+    """Whether any of `flags` (batch, length) is True up to `left` before and `right` after."""
+    counts = ops.cumsum(ops.cast(flags, "int32"), axis=1)
+    length = length_of(flags)
+    upto = ops.pad(counts, [(0, 0), (left + 1, 0)])[:, :length]
+    last = ops.concatenate([counts, ops.repeat(counts[:, -1:], right, axis=1)], axis=1)
+    return last[:, right : right + length] > upto
 
 
 def _fused_reads(key, value):
@@ -164,13 +228,13 @@ def _fused_reads(key, value):
         return True
     if key.shape[-1] != value.shape[-1]:
         return False
-    # A processor has no product of float16 that sums in float32, which JAX's asks for.
+    # JAX asks for a float16 product that sums in float32, which a CPU does not have.
     is_float16 = keras.backend.standardize_dtype(key.dtype) == "float16"
     return not is_float16 or any("cpu" not in name for name in keras.distribution.list_devices())
 
 
 def _settle(context, mask, finite):
-    """Makes 0 of queries with nothing to attend to, and NaN of those that met NaN or inf."""
+    """Sets queries with nothing to attend to to 0, and those that met NaN or inf to NaN."""
     if mask is None:
         return context
     if finite is not None:
@@ -183,7 +247,7 @@ def _settle(context, mask, finite):
 
 
 def _by_query(flags):
-    """(batch, heads, query) flags as (batch, query, heads, 1)."""
+    """Flags (batch, heads, query) as (batch, query, heads, 1)."""
     return ops.expand_dims(ops.transpose(flags, (0, 2, 1)), -1)
 
 

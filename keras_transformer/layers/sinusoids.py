@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-# Positions known only at run time are read in digits of this base, the smallest first.
+# Positions in a tensor are split into digits of this base, the lowest digit first.
 DIGIT_BASE = 128
 NUM_DIGITS = 3
 LARGEST_POSITION = DIGIT_BASE**NUM_DIGITS - 1
@@ -12,10 +12,10 @@ LARGEST_POSITION = DIGIT_BASE**NUM_DIGITS - 1
 def sin_cos(positions, frequencies):
     """float32 sines and cosines (..., n) of integer `positions` (...) times `frequencies` (n,).
 
-    A NumPy array of positions is computed in float64. A float32 angle would be off by 5e-4 at
-    position 8,192, so a tensor of positions is looked up digit by digit in tables made in
-    float64, and the digits' angles are summed by the addition theorem. Its positions must be
-    0 to `LARGEST_POSITION`.
+    A NumPy array of positions is computed in float64. A float32 angle is off by 5e-4 at position
+    8,192. So each digit of a tensor's positions selects from tables computed in float64, and the
+    addition theorem sums the angles of the digits. Tensors hold positions from 0 to
+    `LARGEST_POSITION`.
     """
     frequencies = np.asarray(frequencies, "float64")
     if isinstance(positions, np.ndarray):
@@ -35,12 +35,3 @@ def sin_cos(positions, frequencies):
                 cosine * digit_cosine - sine * digit_sine,
             )
     return sine, cosine
-
-
-def position_range(length):
-    """Positions 0 to length - 1: a NumPy array for a plain integer, else a tensor."""
-    return (
-        np.arange(length, dtype="int32")
-        if isinstance(length, int)
-        else ops.arange(length, dtype="int32")
-    )

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.step_product import products_apart, step_product
+from keras_transformer.layers.dense import products_apart, step_product
 from tests.backends import POLICIES, array, normal, on_tensorflow, randomise
 
 LAYERS = {

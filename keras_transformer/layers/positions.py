@@ -1,0 +1,220 @@
+"""Positions: counted, added to embeddings, or at work inside attention.
+
+`AddedPosition` and `AttentionPosition` are the two ways to tell positions apart. A block, a stack
+or a model takes either as `position`; an attention layer takes the second.
+"""
+
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer import arguments
+from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.lookup import looked_up
+from keras_transformer.layers.sinusoids import LARGEST_POSITION
+from keras_transformer.masking import boolean_mask, integer_ids
+
+
+def length_of(tensor):
+    """The length (axis 1): a plain integer where it is known in advance, else a tensor."""
+    return ops.shape(tensor)[1] if tensor.shape[1] is None else tensor.shape[1]
+
+
+def position_range(length):
+    """Positions 0 to length - 1: a NumPy array for a plain integer, else a tensor."""
+    numpy_api = np if isinstance(length, int) else ops
+    return numpy_api.arange(length, dtype="int32")
+
+
+def has_begun(mask):
+    """True from the first True of each row of `mask` (batch, length) on."""
+    return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
+
+
+def count_positions(mask):
+    """Counts 0, 1, 2, ... from the first True of each row of `mask`; 0 before it.
+
+    Args:
+        mask: boolean (batch, length).
+
+    Returns:
+        int32 (batch, length).
+    """
+    return ops.maximum(ops.cumsum(ops.cast(has_begun(mask), "int32"), axis=1) - 1, 0)
+
+
+def key_distances(query_positions, key_positions):
+    """How far each key comes after each query: int32 (query, key)."""
+    query, key = (ops.cast(p, "int32") for p in (query_positions, key_positions))
+    return key[None, :] - query[:, None]
+
+
+class AddedPosition(Composite):
+    """The base of `PositionalEncoding` and `LearnedPositionalEncoding`, which define `rows`."""
+
+    def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.autocast = False  # it would round positions that are floats
+        self.max_length = arguments.optional(arguments.positive_integer, "max_length", max_length)
+        if self.max_length == 1:
+            # A single row would broadcast over an input of any length.
+            raise ValueError(f"`max_length` must be at least 2. Received: max_length={max_length}")
+        self.combine = arguments.one_of("combine", combine, ("add", "concat"))
+        self.dropout = arguments.rate("dropout", dropout)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        """Builds the dropout."""
+        self.d_model = input_shape[-1]
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy)
+        self.dropout_layer.build(input_shape)
+        self.built = True
+        self.adopt()
+
+    def rows(self, positions):
+        """Returns float32 rows (..., d_model) of integer `positions` (...), NumPy or tensor."""
+        raise NotImplementedError
+
+    def call(self, inputs, positions=None, training=None, mask=None):
+        """Returns `inputs` combined with the rows of their positions.
+
+        Positions count from the first True of each row of `mask` (batch, length). `positions`
+        (batch, length) replace the counted ones.
+        """
+        inputs = ops.cast(inputs, self.compute_dtype)
+        if positions is not None:
+            encoding = self._given_rows(ops.cast(integer_ids("positions", positions), "int32"))
+        else:
+            encoding = self.encoding(length_of(inputs))  # -> (length, d_model)
+            encoding = encoding[None] if mask is None else counted_rows(encoding, mask)
+        return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
+
+    def _given_rows(self, positions):
+        """Rows of positions that are known only at run time; NaN where there is no such row."""
+        limit = LARGEST_POSITION + 1 if self.max_length is None else self.max_length
+        known = ops.logical_and(positions >= 0, positions < limit)
+        rows = self.rows(ops.where(known, positions, 0))  # -> (batch, length, d_model)
+        return ops.where(known[..., None], rows, float("nan"))
+
+    def encoding(self, length):
+        """Returns the first `length` rows, float32 (length, d_model)."""
+        if self.max_length is None:
+            return ops.convert_to_tensor(self.rows(position_range(length)))
+        if isinstance(length, int) and length > self.max_length:
+            raise ValueError(
+                f"the input must not be longer than `max_length`. Received: an input of length "
+                f"{length}, max_length={self.max_length}"
+            )
+        # A length that is known only at run time and too large makes the sum with the input fail.
+        return ops.convert_to_tensor(self.rows(np.arange(self.max_length)))[:length]
+
+    def apply_encoding(self, inputs, encoding):
+        """Combines inputs (batch, length, d_model) with rows that broadcast to them."""
+        encoding = ops.cast(encoding, inputs.dtype)
+        if self.combine == "add":
+            return inputs + encoding
+        encoding = ops.broadcast_to(encoding, ops.shape(inputs))
+        return ops.concatenate([inputs, encoding], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        """Returns the input's shape, twice as wide for "concat"."""
+        width = input_shape[-1] * (2 if self.combine == "concat" else 1)
+        return (*input_shape[:-1], width)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        own = {"max_length": self.max_length, "combine": self.combine, "dropout": self.dropout}
+        return {**super().get_config(), **own}
+
+
+def counted_rows(encoding, mask):
+    """Rows of `encoding` (length, d_model), counted from the first True of each row of `mask`."""
+    mask = boolean_mask("mask", mask)
+    if len(mask.shape) != 2:
+        raise ValueError(
+            "the mask of positions must be (batch, length). "
+            f"Received: a mask of shape {tuple(mask.shape)}"
+        )
+    # As many positions as rows: a longer input makes the sum with them fail.
+    positions = count_positions(mask)[:, : length_of(encoding[None])]
+    return looked_up(encoding, positions)  # -> (batch, length, d_model)
+
+
+class AttentionPosition(keras.layers.Layer):
+    """The base of `RotaryPositionalEncoding`, `RelativePositionBias` and `ALiBi`.
+
+    `MultiHeadAttention(position=...)` calls `rotate` and `bias`; a subclass overrides the one that
+    it needs. Positions are integers: a NumPy array where they are known in advance, else a tensor.
+    """
+
+    def build_for_heads(self, num_heads, key_dim):
+        """Builds the layer for an attention with these heads."""
+        raise NotImplementedError
+
+    def rotate(self, heads, positions):
+        """Returns queries or keys (batch, length, heads, key_dim) at `positions` (length,)."""
+        return heads
+
+    def bias(self, query_positions, key_positions, causal=False):
+        """Returns a float32 bias (1, heads, query, key) for the scores, or None for none."""
+        return None
+
+
+class Shared(NamedTuple):
+    """Hands the position of a block to the layers inside it, which then use this very object."""
+
+    position: AttentionPosition | None
+
+
+def checked_attention_position(position):
+    """Returns a copy of `position`, or of its saved configuration; raises `ValueError`.
+
+    Two layers that hold one position would save it in one of them only, hence the copy.
+    """
+    if isinstance(position, Shared):
+        return position.position
+    if isinstance(position, dict):
+        position = keras.saving.deserialize_keras_object(position)
+    if position is None:
+        return None
+    if not isinstance(position, AttentionPosition):
+        raise ValueError(
+            "`position` must be None, a RotaryPositionalEncoding, a RelativePositionBias or an "
+            "ALiBi; positions that are added are for layers and stacks, not for attention. "
+            f"Received: position={position!r}"
+        )
+    return type(position).from_config(position.get_config())
+
+
+def checked_position(position, dtype):
+    """Returns a copy of a position of either kind, for a block, a stack or a model.
+
+    An `AddedPosition` computes in `dtype`, the policy of the layer that adds it.
+    """
+    if isinstance(position, dict):
+        position = keras.saving.deserialize_keras_object(position)
+    if isinstance(position, Shared) or not isinstance(position, AddedPosition):
+        return checked_attention_position(position)
+    if position.combine != "add":
+        raise ValueError(
+            "`position` must be added to the embeddings; appending it would change the width of "
+            f"the model. Received: a position layer with combine={position.combine!r}"
+        )
+    return type(position).from_config({**position.get_config(), "dtype": dtype})
+
+
+def position_config(position):
+    """Returns what `get_config` saves of a position or None."""
+    if position is None:
+        return None
+    config = keras.saving.serialize_keras_object(position)
+    # The layer that holds the position builds it, and saves which layers inside are trainable.
+    config["config"] = {
+        key: value
+        for key, value in config["config"].items()
+        if key not in ("trainable", "trainable_inside")
+    }
+    return {key: value for key, value in config.items() if key != "build_config"}

@@ -1,0 +1,95 @@
+"""A stack of layers: what `Encoder` and `Decoder` have in common."""
+
+import keras
+
+from keras_transformer import arguments
+from keras_transformer.layers.block import Block
+from keras_transformer.layers.dropout import Dropout, given_seeds
+
+
+class Stack(Block):
+    """Runs layers one after another, with a final normalisation when they normalise first."""
+
+    def __init__(
+        self,
+        num_layers,
+        num_heads,
+        d_ff,
+        dropout=0.1,
+        norm_first=False,
+        activation="relu",
+        *,
+        remat=False,
+        **kwargs,
+    ):
+        super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
+        self.num_layers = arguments.positive_integer("num_layers", num_layers)
+        self.remat = arguments.boolean("remat", remat)
+
+    def build_layers(self, layer_class, *shapes):
+        """Creates and builds the layers for inputs of these shapes."""
+        self.layers = [
+            layer_class(**self.options(index), dtype=self.dtype_policy, name=f"layer_{index}")
+            for index in range(self.num_layers)
+        ]
+        for layer in self.layers:
+            layer.build(*shapes)
+        self.final_norm = self.final_norm_layer()
+        if self.final_norm is not None:
+            self.final_norm.build(shapes[0])
+        self.attach_mask = self.attach_mask_layer()
+        self.built = True
+        self.adopt()
+
+    def run(self, tensors, training, **masks):
+        """Returns the output of the stack; the first of `tensors` passes through the layers."""
+        hidden, *memory = tensors
+        call = rematerialized if self.remat and training else call_layer
+        for layer in self.layers:
+            hidden = call(layer, hidden, *memory, training=training, **masks)
+        return self.finish(hidden, masks["padding_mask"])
+
+    def run_inspected(self, tensors, training, **masks):
+        """Returns the output of the stack, and a list of what `inspect` of each layer returns."""
+        hidden, *memory = tensors
+        states = []
+        for layer in self.layers:
+            states.append(layer.inspect(hidden, *memory, training=training, **masks))
+            hidden = states[-1].outputs
+        return self.finish(hidden, masks["padding_mask"]), states
+
+    def finish(self, hidden, padding_mask):
+        """Normalises what the last layer returns, and attaches the mask."""
+        if self.final_norm is not None:
+            hidden = self.final_norm(hidden)
+        return self.attach_mask(hidden, mask=padding_mask)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}
+
+
+def call_layer(layer, *tensors, **options):
+    """Calls `layer`."""
+    return layer(*tensors, **options)
+
+
+def rematerialized(layer, *tensors, training=None, **masks):
+    """Calls `layer(*tensors)` and keeps none of its inner values; the gradient computes them again.
+
+    Between the forward and the backward pass a stack then holds one tensor for each layer. The
+    seeds of the dropouts are drawn here, outside of what is computed twice. `keras.RematScope`
+    draws them inside: its gradient belongs to other dropout masks than its output.
+
+    Reference: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+    """
+    seeds = None
+    if training:
+        dropouts = [part for part in layer._flatten_layers() if isinstance(part, Dropout)]
+        seeds = {id(part): part.seed_generator.next() for part in dropouts if part.rate}
+
+    def compute(*tensors):
+        with given_seeds(seeds):
+            return layer(*tensors, training=training, **masks)
+
+    return keras.remat(compute)(*tensors)

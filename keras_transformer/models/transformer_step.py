@@ -1,0 +1,46 @@
+"""One decoding step of the Transformer, for a search over one batch."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.dense import apart
+from keras_transformer.masking import padding_mask
+
+
+class TransformerStep:
+    """The step function `step(tokens, index, caches, paths)`; rows are the hypotheses.
+
+    It takes the tokens (rows,) at position `index`. It returns float32 logits (rows, vocab) of the
+    next tokens, the caches with this position in them, and the mean attention of the last layer's
+    heads to the source, (rows, source).
+    """
+
+    follows_paths = True
+
+    def __init__(self, model, source_ids, memory, max_length):
+        self.model = model
+        self.sizes = (ops.shape(source_ids)[0], max_length)
+        self.mask = padding_mask(source_ids, model.pad_id)
+        self.projected_memory = model.decoder.project_memory(memory, self.mask)
+        positions = model.target_positions
+        self.encoding = None if positions is None else positions.encoding(max_length)
+
+    def first_state(self, beam_size):
+        """Empty caches for the hypotheses of all sentences."""
+        return self.model.decoder.start_cache(*self.sizes, beam_size)
+
+    def __call__(self, tokens, index, caches, paths=None):
+        """Decodes one position."""
+        model = self.model
+        hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)
+        if self.encoding is not None:
+            row = ops.take(self.encoding, index, axis=0)[None, None, :]
+            hidden = model.target_positions.apply_encoding(hidden, row)
+        hidden, caches, weights = model.decoder.step(
+            hidden, index, caches, self.projected_memory, self.mask, paths
+        )
+        logits = apart(model.target_embedding.logits(hidden)[:, 0])
+        rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
+        attention = ops.reshape(ops.mean(weights, axis=1), (rows, source))
+        # A search has no gradient: an eager backend need not keep its steps.
+        return keras.tree.map_structure(ops.stop_gradient, (logits, caches, attention))

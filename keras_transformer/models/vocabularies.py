@@ -1,0 +1,90 @@
+"""The vocabularies of a model: their sizes, special ids and embeddings, and checks of ids."""
+
+from keras_transformer import arguments
+from keras_transformer.decoding.call_arguments import refuse_ids_outside
+from keras_transformer.layers import TokenEmbedding
+from keras_transformer.masking import integer_ids
+
+
+def checked_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
+    """Returns the sizes of one joint vocabulary or two separate ones, or raises `ValueError`."""
+    joint = vocab_size is not None
+    separate = (source_vocab_size is not None, target_vocab_size is not None)
+    if (joint and any(separate)) or (not joint and not all(separate)):
+        raise ValueError(
+            "give either `vocab_size`, or both `source_vocab_size` and `target_vocab_size`. "
+            f"Received: vocab_size={vocab_size!r}, source_vocab_size={source_vocab_size!r}, "
+            f"target_vocab_size={target_vocab_size!r}"
+        )
+    sizes = {"vocab_size": vocab_size, "source_vocab_size": source_vocab_size}
+    sizes["target_vocab_size"] = target_vocab_size
+    return [
+        arguments.optional(arguments.positive_integer, name, size) for name, size in sizes.items()
+    ]
+
+
+def check_special_ids(model):
+    """Raises `ValueError` unless the special ids are three different ids of the vocabulary."""
+    special_ids = (model.pad_id, model.bos_id, model.eos_id)
+    vocab_size = model.vocab_size or min(model.source_vocab_size, model.target_vocab_size)
+    if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
+        raise ValueError(
+            "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
+            f"Received: pad_id={model.pad_id}, bos_id={model.bos_id}, eos_id={model.eos_id} and "
+            f"a vocabulary of {vocab_size}"
+        )
+
+
+def vocabulary_sizes(model):
+    """The sizes of the source's and the target's vocabulary."""
+    if model.vocab_size:
+        return model.vocab_size, model.vocab_size
+    return model.source_vocab_size, model.target_vocab_size
+
+
+def new_embeddings(model):
+    """The source's and the target's embedding: one layer for a joint vocabulary, or one for each.
+
+    One layer ties the source, the target and the output (Vaswani et al. 2017, section 3.4).
+    """
+    options = {"d_model": model.d_model, "pad_id": model.pad_id, "dtype": model.dtype_policy}
+    if model.vocab_size:
+        return 2 * (TokenEmbedding(model.vocab_size, name="embedding", **options),)
+    return tuple(
+        TokenEmbedding(getattr(model, f"{side}_vocab_size"), name=f"{side}_embedding", **options)
+        for side in ("source", "target")
+    )
+
+
+def token_ids(name, ids, vocab_size):
+    """Returns `ids` as a tensor (batch, length), or raises `ValueError` when they are no such ids.
+
+    Tensors are not read. An id outside of the vocabulary in a tensor means what the backend makes
+    of it: another id, 0 or NaN.
+    """
+    tensor = integer_ids(name, ids)
+    if len(tensor.shape) != 2:
+        raise ValueError(
+            f"`{name}` must be (batch, length). Received: {name} of shape {tuple(tensor.shape)}"
+        )
+    refuse_ids_outside(name, ids, vocab_size)
+    return tensor
+
+
+def pair_of_ids(model, inputs):
+    """Returns (source_ids, target_ids), or raises `ValueError` when `inputs` are no such pair."""
+    if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
+        raise ValueError(
+            "`inputs` must be the pair (source_ids, target_ids). "
+            f"Received: inputs={_described(inputs)}"
+        )
+    sides = zip(("source_ids", "target_ids"), inputs, vocabulary_sizes(model), strict=True)
+    return tuple(integer_ids(*side) for side in sides)
+
+
+def _described(inputs):
+    if isinstance(inputs, dict):
+        return f"a dict with the keys {list(inputs)}"
+    if isinstance(inputs, (list, tuple)):
+        return f"a {type(inputs).__name__} of {len(inputs)}"
+    return f"one {type(inputs).__name__} of shape {getattr(inputs, 'shape', None)}"
