@@ -1,24 +1,36 @@
-"""Checks of constructor arguments, with the one form of error message used everywhere."""
+"""Checks of arguments, with one form of error message, and names for tensors and their shapes."""
 
 import math
 import numbers
 import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
+# Tensors in annotations. Each backend has a tensor class of its own, and NumPy arrays count too,
+# so a type checker takes them all for `Any`. The name says the dtype and the shape.
+Tensor: TypeAlias = Any  # of any dtype and shape
+Ids: TypeAlias = Any  # integers (batch, length), token ids
+BooleanMask: TypeAlias = Any  # booleans (batch, length), True at real positions
+Logits: TypeAlias = Any  # floats (..., vocab), before the softmax
+LogProbs: TypeAlias = Any  # float32 (..., vocab), after the log-softmax
+Scores: TypeAlias = Any  # float32 (batch, hypotheses), log-probabilities under a length penalty
+Shape: TypeAlias = tuple[Any, ...]  # sizes, None for one that is not known in advance
 
-def plain(value):
+
+def plain(value: Any) -> Any:
     """Returns the Python object of a NumPy scalar or an array of no axes; others as they are."""
     is_scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim)
     return value.item() if is_scalar else value
 
 
-def optional(check, name, value):
+def optional(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     """Returns `check(name, value)`, or None for None."""
     return None if value is None else check(name, value)
 
 
-def positive_integer(name, value):
+def positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises `ValueError` when it is not a positive integer."""
     number = _integer(value)
     if number is None or number <= 0:
@@ -26,7 +38,7 @@ def positive_integer(name, value):
     return number
 
 
-def non_negative_integer(name, value):
+def non_negative_integer(name: str, value: Any) -> int:
     """Returns `value` as an int, or raises `ValueError` when it is not an integer of at least 0."""
     number = _integer(value)
     if number is None or number < 0:
@@ -34,18 +46,18 @@ def non_negative_integer(name, value):
     return number
 
 
-def integers(name, value):
+def integers(name: str, value: Any) -> tuple[int, ...]:
     """Returns an integer or several as a tuple of ints, or raises `ValueError`."""
     values = list(value) if isinstance(value, (list, tuple)) or np.ndim(value) else [value]
-    found = tuple(map(_integer, values))
-    if None in found:
+    found = tuple(number for number in map(_integer, values) if number is not None)
+    if len(found) < len(values):
         raise ValueError(
             f"`{name}` must be an integer or a tuple of them. Received: {name}={value!r}"
         )
     return found
 
 
-def rate(name, value):
+def rate(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises `ValueError` when it is not in [0, 1)."""
     number = _number(value)
     if not 0 <= number < 1:
@@ -53,7 +65,7 @@ def rate(name, value):
     return number
 
 
-def one_of(name, value, choices):
+def one_of(name: str, value: Any, choices: Any) -> Any:
     """Returns the one of `choices`, strings or None, that `value` is, or raises `ValueError`."""
     for choice in choices:
         if isinstance(value, type(choice)) and value == choice:
@@ -62,7 +74,7 @@ def one_of(name, value, choices):
     raise ValueError(f"`{name}` must be one of {listed}. Received: {name}={value!r}")
 
 
-def positive_number(name, value):
+def positive_number(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises `ValueError` when it is not finite and above 0."""
     number = _number(value)
     if not 0 < number < math.inf:
@@ -70,7 +82,7 @@ def positive_number(name, value):
     return number
 
 
-def non_negative_number(name, value):
+def non_negative_number(name: str, value: Any) -> float:
     """Returns `value` as a float, or raises `ValueError` when it is not finite and at least 0."""
     number = _number(value)
     if not 0 <= number < math.inf:
@@ -80,7 +92,7 @@ def non_negative_number(name, value):
     return number
 
 
-def number_within(name, value, least, most):
+def number_within(name: str, value: Any, least: float, most: float) -> float:
     """Returns `value` as a float, or raises `ValueError` unless it is from `least` to `most`."""
     number = _number(value)
     if not least <= number <= most:
@@ -90,7 +102,7 @@ def number_within(name, value, least, most):
     return number
 
 
-def boolean(name, value):
+def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool, or raises `ValueError` when it is neither True nor False."""
     found = plain(value)
     if not isinstance(found, bool):
@@ -98,7 +110,7 @@ def boolean(name, value):
     return found
 
 
-def _integer(value):
+def _integer(value: Any) -> int | None:
     """An int of what Python takes as an index, booleans left out; None of anything else."""
     value = plain(value)
     if isinstance(value, bool):
@@ -109,7 +121,7 @@ def _integer(value):
         return None
 
 
-def _number(value):
+def _number(value: Any) -> float:
     """A float of a number, booleans left out; NaN, which is within no bounds, of anything else."""
     value = plain(value)
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,16 +1,21 @@
 """Cross-entropy over real target tokens, with label smoothing from integer labels."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Logits, Shape, Tensor
 from keras_transformer.masking import integer_ids, padding_mask, zero_masked
 from keras_transformer.replicas import share_loss, sum_over_replicas
 
 __all__ = ["MaskedCrossentropy"]
 
 
-def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
+def token_crossentropy(
+    labels: Tensor, logits: Logits, label_smoothing: float = 0.0, mask: BooleanMask | None = None
+) -> Tensor:
     """Cross-entropy of each position, (batch, length), against labels smoothed over the vocabulary.
 
     With p = softmax(logits) and V entries, `-(1 - e) log p[label] - e / V * sum(log p)`, which is
@@ -22,7 +27,7 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     labels = ops.cast(labels, "int32")
 
     @ops.custom_gradient
-    def crossentropy(logits):
+    def crossentropy(logits: Logits) -> tuple[Tensor, Any]:
         log_normaliser = ops.logsumexp(logits, axis=-1)
         label_logits = ops.squeeze(ops.take_along_axis(logits, labels[..., None], axis=-1), -1)
         known = (labels >= 0) & (labels < logits.shape[-1])
@@ -31,7 +36,7 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
         if label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
 
-        def gradient(*args, upstream=None):
+        def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
             upstream = args[0] if upstream is None else upstream  # PyTorch names it
             vocab_size = logits.shape[-1]
             is_label = ops.arange(vocab_size, dtype="int32") == labels[..., None]
@@ -46,7 +51,9 @@ def token_crossentropy(labels, logits, label_smoothing=0.0, mask=None):
     return crossentropy(ops.cast(logits, "float32"))
 
 
-def symmetric_divergence(first_logits, second_logits, mask=None):
+def symmetric_divergence(
+    first_logits: Logits, second_logits: Logits, mask: BooleanMask | None = None
+) -> Tensor:
     """`KL(p || q) + KL(q || p)` of each position, (batch, length): 0 where `mask` is False.
 
     With p and q the softmaxes of the logits and d = log p - log q it is `sum((p - q) * d)`; its
@@ -55,10 +62,10 @@ def symmetric_divergence(first_logits, second_logits, mask=None):
     """
 
     @ops.custom_gradient
-    def divergence(first, second):
+    def divergence(first: Tensor, second: Tensor) -> tuple[Tensor, Any]:
         normalisers = ops.logsumexp(first, -1), ops.logsumexp(second, -1)
 
-        def distributions():
+        def distributions() -> tuple[Tensor, Tensor, Tensor]:
             log_p, log_q = (
                 logits - normaliser[..., None]
                 for logits, normaliser in zip((first, second), normalisers, strict=True)
@@ -68,7 +75,7 @@ def symmetric_divergence(first_logits, second_logits, mask=None):
         p, q, difference = distributions()
         total = ops.sum((p - q) * difference, axis=-1)
 
-        def gradient(*args, upstream=None):
+        def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
             upstream = args[0] if upstream is None else upstream  # PyTorch names it
             p, q, difference = distributions()
             forward = ops.sum(p * difference, axis=-1, keepdims=True)  # KL(p || q)
@@ -137,7 +144,13 @@ class MaskedCrossentropy(keras.losses.Loss):
     1.3863
     """
 
-    def __init__(self, label_smoothing=0.0, pad_id=0, name="masked_crossentropy", reduction="mean"):
+    def __init__(
+        self,
+        label_smoothing: float = 0.0,
+        pad_id: int = 0,
+        name: str = "masked_crossentropy",
+        reduction: str = "mean",
+    ) -> None:
         # float32 whatever the policy: Keras casts labels too, and bfloat16 takes 257 for 256.
         self.token_reduction = arguments.one_of("reduction", reduction, ("mean", "sum"))
         kind = "sum" if reduction == "sum" else "mean_with_sample_weight"
@@ -145,11 +158,13 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
         """Returns the mean over real tokens, each of which `sample_weight` multiplies."""
         return self.mean_over_tokens(self.call(y_true, y_pred), y_true, y_pred, sample_weight)
 
-    def mean_over_tokens(self, values, y_true, y_pred, sample_weight=None):
+    def mean_over_tokens(
+        self, values: Tensor, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None
+    ) -> Tensor:
         """The mean of `values`, (batch, length), that the loss takes of cross-entropies."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
@@ -162,12 +177,12 @@ class MaskedCrossentropy(keras.losses.Loss):
             total = ops.divide_no_nan(total, sum_over_replicas(ops.sum(weights)))
         return share_loss(total)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Returns the loss of each position, 0 at padding."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         return token_crossentropy(y_true, y_pred, self.label_smoothing, mask)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             "label_smoothing": self.label_smoothing,
@@ -177,7 +192,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         }
 
 
-def token_weights(labels, logits, pad_id):
+def token_weights(labels: Tensor, logits: Logits, pad_id: int) -> Tensor:
     """True at real tokens, (batch, length), after a check of both shapes."""
     labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
     shapes = _known_shape(labels), _known_shape(logits)
@@ -189,12 +204,12 @@ def token_weights(labels, logits, pad_id):
     return padding_mask(integer_labels(labels), pad_id)
 
 
-def integer_labels(labels):
+def integer_labels(labels: Tensor) -> Tensor:
     """Labels as int32, after a check that they are ids."""
     return ops.cast(integer_ids("y_true", labels), "int32")
 
 
-def checked_sample_weight(sample_weight, mask):
+def checked_sample_weight(sample_weight: Any, mask: BooleanMask) -> Tensor:
     """Weights as float32, (batch, length) or (batch, 1), after a check that they fit `mask`."""
     weights = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     shape, (batch, length) = _known_shape(weights), tuple(mask.shape)
@@ -209,7 +224,7 @@ def checked_sample_weight(sample_weight, mask):
     return weights if len(shape) == 2 else weights[:, None]
 
 
-def _known_shape(tensor):
+def _known_shape(tensor: Tensor) -> Shape | None:
     """The shape as a tuple, or None: TensorFlow has tensors of an unknown number of axes."""
     try:
         return tuple(tensor.shape)
@@ -217,7 +232,13 @@ def _known_shape(tensor):
         return None
 
 
-def mean_divergence(loss, labels, first_logits, second_logits, sample_weight=None):
+def mean_divergence(
+    loss: Any,
+    labels: Tensor,
+    first_logits: Logits,
+    second_logits: Logits,
+    sample_weight: Any = None,
+) -> Tensor:
     """`symmetric_divergence` in the unit of `loss`: its mean, or weighted sum, over tokens."""
     if not isinstance(loss, MaskedCrossentropy):
         raise ValueError(

@@ -1,10 +1,13 @@
 """Boolean attention masks, True where a query may attend: made, combined, read and attached."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
 
 __all__ = [
     "causal_mask",
@@ -25,7 +28,7 @@ LARGEST_EXACT = {
 }
 
 
-def padding_mask(ids, pad_id=0):
+def padding_mask(ids: Ids, pad_id: int = 0) -> BooleanMask:
     """Marks the real tokens of a batch of ids.
 
     `mask[b, k] = (ids[b, k] != pad_id)`
@@ -51,7 +54,7 @@ def padding_mask(ids, pad_id=0):
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(length, key_length=None):
+def causal_mask(length: Any, key_length: Any = None) -> BooleanMask:
     """Lets each position attend to itself and to what is before it.
 
     `mask[0, q, k] = (k <= q)`
@@ -76,7 +79,7 @@ def causal_mask(length, key_length=None):
     return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
 
 
-def local_mask(length, window, key_length=None):
+def local_mask(length: Any, window: int, key_length: Any = None) -> BooleanMask:
     """Lets each position attend to the `window` positions on either side of it, and to itself.
 
     `mask[0, q, k] = (|q - k| <= window)`
@@ -107,7 +110,7 @@ def local_mask(length, window, key_length=None):
     return ops.expand_dims(distance <= window, 0)
 
 
-def prefix_mask(prefix_lengths, length):
+def prefix_mask(prefix_lengths: Tensor, length: Any) -> BooleanMask:
     """Lets positions see their whole prefix, and after it only what is before them.
 
     `mask[b, q, k] = (k <= q) or (k < prefix_lengths[b])`
@@ -138,7 +141,7 @@ def prefix_mask(prefix_lengths, length):
     return ops.logical_or(causal_mask(length), in_prefix[:, None, :])
 
 
-def segment_mask(query_segments, key_segments=None):
+def segment_mask(query_segments: Ids, key_segments: Ids | None = None) -> BooleanMask:
     """Keeps the sentences of a packed row blind to each other.
 
     `mask[b, q, k] = (query_segments[b, q] == key_segments[b, k])`
@@ -166,7 +169,7 @@ def segment_mask(query_segments, key_segments=None):
     return ops.equal(query_segments[:, :, None], key_segments[:, None, :])
 
 
-def segment_positions(segments):
+def segment_positions(segments: Ids) -> Tensor:
     """Counts positions anew in each sentence of a packed row.
 
     `positions[b, i] = i - (index of the first position of the run that i is in)`
@@ -198,7 +201,7 @@ def segment_positions(segments):
     return ops.cast(index - first, "int32")  # on PyTorch the scan gives floats
 
 
-def combine_masks(*masks):
+def combine_masks(*masks: BooleanMask | None) -> BooleanMask | None:
     """Allows what every mask allows.
 
     `combined = masks[0] and masks[1] and ...`
@@ -224,7 +227,8 @@ def combine_masks(*masks):
     >>> np.asarray(combined).astype(int)[0].tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
     """
-    combined, seen = None, []
+    combined: BooleanMask | None = None
+    seen: list[BooleanMask] = []
     for mask in masks:
         if mask is None or any(mask is other for other in seen):
             continue
@@ -243,7 +247,7 @@ def combine_masks(*masks):
     return combined
 
 
-def boolean_mask(name, mask):
+def boolean_mask(name: str, mask: BooleanMask) -> BooleanMask:
     """Returns `mask` as a boolean tensor, or raises `ValueError` when it holds floats.
 
     Integers count as booleans, as in Keras. Floats may be an additive mask, which means the
@@ -262,7 +266,7 @@ def boolean_mask(name, mask):
     return mask
 
 
-def integer_ids(name, ids, vocab_size=None):
+def integer_ids(name: str, ids: Ids, vocab_size: int | None = None) -> Ids:
     """Returns `ids` as an integer tensor, or raises `ValueError` when they are no ids.
 
     Whole floats are ids, as in Keras's `Embedding`: Keras makes floats of integers in inputs
@@ -287,7 +291,7 @@ def integer_ids(name, ids, vocab_size=None):
     return ops.cast(tensor, "int32")
 
 
-def refuse_inexact(name, values, dtype):
+def refuse_inexact(name: str, values: Tensor, dtype: str) -> None:
     """Raises `ValueError` for a NumPy float that is not whole, or that `dtype` may have rounded."""
     values = np.asarray(values).astype("float64")
     exact = (values == np.floor(values)) & (np.abs(values) <= LARGEST_EXACT[dtype])
@@ -298,7 +302,7 @@ def refuse_inexact(name, values, dtype):
         )
 
 
-def _known_values(ids, tensor):
+def _known_values(ids: Ids, tensor: Tensor) -> np.ndarray | None:
     """The values of `ids`, and of the `tensor` made of them, or None where nobody knows them yet.
 
     PyTorch trains eagerly, so a tensor on its accelerator is not read: a step would wait for it.
@@ -315,7 +319,7 @@ def _known_values(ids, tensor):
         return None
 
 
-def zero_masked(values, mask):
+def zero_masked(values: Tensor, mask: BooleanMask) -> Tensor:
     """Replaces what is masked by 0, NaN too: values (batch, length, ...), mask (batch, length).
 
     A select, not a product: 0 times NaN is NaN, forward and in gradients.
@@ -333,7 +337,7 @@ def zero_masked(values, mask):
     return ops.where(mask, values, ops.zeros((), dtype_name(values)))
 
 
-def dtype_name(tensor):
+def dtype_name(tensor: Tensor) -> str:
     """The dtype of a tensor of any backend as a plain string such as "int32"."""
     dtype = tensor.dtype
     return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
@@ -346,16 +350,16 @@ class AttachMask(keras.layers.Layer):
     identity with an explicit mask is the public way to attach a mask.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.built = True  # there is nothing to build
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Tensor, mask: BooleanMask | None = None) -> Tensor:
         """Returns `inputs`."""
         return inputs
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape
 
@@ -366,15 +370,15 @@ class ReadMask(keras.layers.Layer):
     Keras fills in the `mask` argument of a layer, unless the call has an explicit mask.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
         self.built = True  # there is nothing to build
 
-    def call(self, inputs, mask=None):
+    def call(self, inputs: Tensor, mask: BooleanMask | None = None) -> tuple[BooleanMask, ...]:
         """Returns the mask that Keras filled in, if any."""
         return () if mask is None else (mask,)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> None:
         """Returns None: a mask has no mask."""
         return None

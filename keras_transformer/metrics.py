@@ -1,9 +1,12 @@
 """Metrics over real target tokens: accuracy, perplexity as an exact token average, counts."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Logits, Tensor
 from keras_transformer.losses import (
     checked_sample_weight,
     integer_labels,
@@ -16,18 +19,18 @@ from keras_transformer.replicas import sum_over_replicas
 __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
 
 
-class _OfTokens:
+class _OfTokens(keras.metrics.Metric):
     """What the metrics have in common: the label that is no token.
 
     Under a `tf.distribute` strategy a metric made in its scope has sums for each replica. Keras
     adds them up at the end of an epoch alone, and logs of a batch would be means over replicas.
     """
 
-    def __init__(self, pad_id, name, dtype):
+    def __init__(self, pad_id: int, name: str, dtype: str | None) -> None:
         super().__init__(name=name, dtype=dtype)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {"pad_id": self.pad_id, "name": self.name, "dtype": self.dtype}
 
@@ -35,7 +38,7 @@ class _OfTokens:
 class _Mean(_OfTokens, keras.metrics.Mean):
     """Mean over all positions seen so far, on every replica."""
 
-    def result(self):
+    def result(self) -> Tensor:
         """Returns the mean."""
         total, count = (
             sum_over_replicas(ops.cast(sums, self.dtype)) for sums in (self.total, self.count)
@@ -46,7 +49,7 @@ class _Mean(_OfTokens, keras.metrics.Mean):
 class _TokenMean(_Mean):
     """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
         """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
@@ -86,10 +89,12 @@ class MaskedAccuracy(_TokenMean):
     0.5
     """
 
-    def __init__(self, pad_id=0, name="masked_accuracy", dtype=None):
+    def __init__(
+        self, pad_id: int = 0, name: str = "masked_accuracy", dtype: str | None = None
+    ) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def token_values(self, labels, logits):
+    def token_values(self, labels: Tensor, logits: Logits) -> Tensor:
         """1 where the likeliest token is the label, else 0."""
         predictions = ops.cast(ops.argmax(logits, axis=-1), "int32")
         return ops.cast(ops.equal(predictions, labels), "float32")
@@ -127,14 +132,14 @@ class Perplexity(_TokenMean):
     4.0
     """
 
-    def __init__(self, pad_id=0, name="perplexity", dtype=None):
+    def __init__(self, pad_id: int = 0, name: str = "perplexity", dtype: str | None = None) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def token_values(self, labels, logits):
+    def token_values(self, labels: Tensor, logits: Logits) -> Tensor:
         """Cross-entropy of each position."""
         return token_crossentropy(labels, logits)
 
-    def result(self):
+    def result(self) -> Tensor:
         """Returns the perplexity of the tokens seen so far."""
         return ops.exp(super().result())
 
@@ -168,15 +173,15 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
     2.0
     """
 
-    def __init__(self, pad_id=0, name="tokens", dtype=None):
+    def __init__(self, pad_id: int = 0, name: str = "tokens", dtype: str | None = None) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
         """Adds a batch of labels; weights do not count."""
         mask = padding_mask(integer_labels(y_true), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
 
-    def result(self):
+    def result(self) -> Tensor:
         """Returns the number of tokens seen so far."""
         # PyTorch: not the sum itself, which validation goes on with.
         return sum_over_replicas(super().result()) + 0
@@ -211,10 +216,12 @@ class PaddingRatio(_Mean):
     0.25
     """
 
-    def __init__(self, pad_id=0, name="padding_ratio", dtype=None):
+    def __init__(
+        self, pad_id: int = 0, name: str = "padding_ratio", dtype: str | None = None
+    ) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
         """Adds a batch of labels; weights do not count."""
         is_padding = ops.logical_not(padding_mask(integer_labels(y_true), self.pad_id))
         super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))

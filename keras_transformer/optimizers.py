@@ -1,17 +1,18 @@
 """Adam whose update is one pass over each weight, on TensorFlow without XLA too."""
 
 import functools
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.arguments import plain
+from keras_transformer.arguments import Tensor, plain
 from keras_transformer.replicas import count_replicas, refuse_accumulation
 
 __all__ = ["FusedAdam"]
 
 # Keras makes one of a subclass on PyTorch, which updates all weights at once.
-KerasAdam = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
+KerasAdam: Any = type(keras.optimizers.Adam.__new__(keras.optimizers.Adam))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -54,27 +55,29 @@ class FusedAdam(KerasAdam):
     True
     """
 
-    @functools.wraps(KerasAdam.__init__)
-    def __init__(self, *args, **kwargs):
+    @functools.wraps(KerasAdam.__init__)  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*map(plain, args), **{name: plain(v) for name, v in kwargs.items()})
 
-    def build(self, variables):
+    def build(self, variables: Any) -> None:
         """Creates the moments."""
         refuse_accumulation(self, count_replicas())
         super().build(variables)
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: Any) -> Any:
         # Those of a replica are a part of a sum, which is clipped as soon as it is made.
         return grads if count_replicas() > 1 else super()._clip_gradients(grads)
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         # Only TensorFlow's optimizers have this method.
         grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
         if count_replicas() > 1:
             grads = super()._clip_gradients(grads)
         return list(zip(grads, variables, strict=True))
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(
+        self, grads: Any, trainable_variables: Any, learning_rate: Any
+    ) -> None:
         # What all weights share is computed once: for each of them it would be a sixth of the
         # operations of a small model's training step, which are traced and compiled.
         if self._is_fused:
@@ -82,7 +85,7 @@ class FusedAdam(KerasAdam):
             learning_rate = {d: self._shared_numbers(d, learning_rate) for d in dtypes}
         super()._backend_update_step(grads, trainable_variables, learning_rate)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
         """Updates one weight and its moments."""
         if not self._is_fused:
             super().update_step(gradient, variable, learning_rate)
@@ -99,10 +102,10 @@ class FusedAdam(KerasAdam):
         )
 
     @property
-    def _is_fused(self):
+    def _is_fused(self) -> bool:
         return keras.backend.backend() == "tensorflow" and not self.amsgrad
 
-    def _shared_numbers(self, dtype, learning_rate):
+    def _shared_numbers(self, dtype: str | None, learning_rate: Any) -> Any:
         """What `ResourceApplyAdam` reads beside tensors of a weight's shape."""
         step = ops.cast(self.iterations + 1, dtype)
         beta_1, beta_2 = ops.cast(self.beta_1, dtype), ops.cast(self.beta_2, dtype)

@@ -3,11 +3,15 @@
 There is nothing to sum elsewhere: under `keras.distribution` on JAX every array is the whole one.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.arguments import Tensor
 
-def count_replicas():
+
+def count_replicas() -> int:
     """Returns the number of replicas of the strategy in scope, 1 without one."""
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -16,7 +20,7 @@ def count_replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def sum_over_replicas(value):
+def sum_over_replicas(value: Tensor) -> Tensor:
     """Returns the sum of all replicas' `value`, a tensor. Outside a replica it is `value`."""
     replica = _current_replica()
     if replica is None:
@@ -24,7 +28,7 @@ def sum_over_replicas(value):
     return replica.all_reduce("SUM", value)
 
 
-def share_loss(part):
+def share_loss(part: Tensor) -> Tensor:
     """Returns a replica's loss, made from its `part` of a sum. Outside a replica it is `part`.
 
     Its value is the sum divided by the number of replicas, its gradient that of `part`. Keras adds
@@ -37,7 +41,7 @@ def share_loss(part):
     return part - constant + sum_over_replicas(constant) / count_replicas()
 
 
-def _current_replica():
+def _current_replica() -> Any:
     """The context of the replica that calls, or None where the whole batch is computed."""
     if count_replicas() == 1:
         return None
@@ -46,7 +50,7 @@ def _current_replica():
     return tf.distribute.get_replica_context()
 
 
-def refuse_accumulation(optimizer, num_replicas):
+def refuse_accumulation(optimizer: Any, num_replicas: int) -> None:
     """Raises `ValueError` when `optimizer` accumulates gradients and there are several replicas.
 
     Keras makes the update inside a condition, where TensorFlow cannot sum over replicas.

@@ -1,5 +1,7 @@
 """The paper's learning-rate schedule, and any schedule counted in updates of several batches."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -38,19 +40,19 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     0.0006988
     """
 
-    def __init__(self, d_model, warmup_steps=4000, scale=1.0):
+    def __init__(self, d_model: int, warmup_steps: int = 4000, scale: float = 1.0) -> None:
         super().__init__()
         self.d_model = arguments.positive_integer("d_model", d_model)
         self.warmup_steps = arguments.positive_integer("warmup_steps", warmup_steps)
         self.scale = arguments.positive_number("scale", scale)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns the learning rate of the update after `step` updates, as float32."""
         step = ops.cast(step, "float32") + 1.0
         factor = self.scale * self.d_model**-0.5
         return factor * ops.minimum(ops.rsqrt(step), step * self.warmup_steps**-1.5)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {"d_model": self.d_model, "warmup_steps": self.warmup_steps, "scale": self.scale}
 
@@ -81,7 +83,7 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     True
     """
 
-    def __init__(self, schedule, batches_per_update):
+    def __init__(self, schedule: Any, batches_per_update: int) -> None:
         super().__init__()
         if isinstance(schedule, dict):
             schedule = keras.saving.deserialize_keras_object(schedule)
@@ -95,11 +97,11 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "batches_per_update", batches_per_update
         )
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> Any:
         """Returns the learning rate of the update that batch number `step` belongs to."""
         return self.schedule(ops.floor_divide(step, self.batches_per_update))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
             "schedule": keras.saving.serialize_keras_object(self.schedule),

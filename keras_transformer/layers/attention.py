@@ -1,11 +1,13 @@
 """Scaled dot-product attention as pure functions: whole, in blocks, and for a decoding step."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import BooleanMask, Tensor
 from keras_transformer.layers.positions import length_of
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
 
@@ -18,17 +20,17 @@ SMALLEST_BLOCK = 64
 class Masks(NamedTuple):
     """What one call of an attention layer may attend to; None allows everything."""
 
-    query: object = None  # boolean (batch, query)
-    memory: object = None  # boolean (batch, key)
-    pairs: object = None  # boolean (batch, heads or 1, query, key)
+    query: BooleanMask | None = None  # boolean (batch, query)
+    memory: BooleanMask | None = None  # boolean (batch, key)
+    pairs: BooleanMask | None = None  # boolean (batch, heads or 1, query, key)
     causal: bool = False  # whether a query sees no key after it
     window: int | None = None  # how far a query sees on either side
 
-    def depend_on_query(self):
+    def depend_on_query(self) -> bool:
         """Whether a key may be allowed for some queries only."""
         return self.pairs is not None or self.causal or self.window is not None
 
-    def of_scores(self, query_length, key_length):
+    def of_scores(self, query_length: Any, key_length: Any) -> BooleanMask:
         """All masks in one that broadcasts to (batch, heads, query, key), or None."""
         causal, near = None, None
         if self.causal:
@@ -44,7 +46,7 @@ class Masks(NamedTuple):
         )
 
 
-def per_head(attention_mask):
+def per_head(attention_mask: BooleanMask) -> BooleanMask:
     """Gives an attention mask (batch, query, key) an axis for heads, and refuses other ranks."""
     mask = boolean_mask("attention_mask", attention_mask)
     if len(mask.shape) == 4:
@@ -59,8 +61,15 @@ def per_head(attention_mask):
 
 
 def scaled_dot_product_attention(
-    query, key, value, mask=None, bias=None, dropout=None, finite=None, flash_attention=None
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: BooleanMask | None = None,
+    bias: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    finite: BooleanMask | None = None,
+    flash_attention: bool | None = None,
+) -> Tensor:
     """softmax(query key^T / sqrt(key_dim) + bias) value for each head, softmax in float32.
 
     Args:
@@ -92,7 +101,15 @@ def scaled_dot_product_attention(
     return _settle(context, mask, finite)
 
 
-def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None, finite=None):
+def attention_with_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: BooleanMask | None = None,
+    bias: Tensor | None = None,
+    dropout: Callable[[Tensor], Tensor] | None = None,
+    finite: BooleanMask | None = None,
+) -> tuple[Tensor, Tensor]:
     """As `scaled_dot_product_attention`, and the weights before dropout, float32.
 
     The weights are (batch, heads, query, key), exactly 0 for a query without any allowed key.
@@ -113,7 +130,9 @@ def attention_with_weights(query, key, value, mask=None, bias=None, dropout=None
     return _settle(context, mask, finite), weights
 
 
-def cached_attention(query, keys, values, mask, bias=None):
+def cached_attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: BooleanMask, bias: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Attention of one decoding step to cached keys and values, and its weights.
 
     Args:
@@ -149,8 +168,16 @@ def cached_attention(query, keys, values, mask, bias=None):
 
 
 def local_attention(
-    query, key, value, window, causal=False, key_mask=None, finite=None, bias=None, **options
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int,
+    causal: bool = False,
+    key_mask: BooleanMask | None = None,
+    finite: BooleanMask | None = None,
+    bias: Callable[[Any, Any], Tensor] | None = None,
+    **options: Any,
+) -> Tensor:
     """Attention of each position to those within `window`, in time and memory linear in length.
 
     Queries are cut into blocks. A block of queries meets its own block of keys and those on either
@@ -175,12 +202,12 @@ def local_attention(
     num_blocks = -(-length // block)
     neighbours = 2 if causal else 3
 
-    def query_blocks(tensor):
+    def query_blocks(tensor: Tensor) -> Tensor:
         padded = _pad(tensor, 0, num_blocks * block - length)
         # -> (batch * num_blocks, block, ...)
         return ops.reshape(padded, (batch * num_blocks, block, *tensor.shape[2:]))
 
-    def key_blocks(tensor):
+    def key_blocks(tensor: Tensor) -> Tensor:
         right = num_blocks * block - length + (0 if causal else block)
         padded = _pad(tensor, block, right)
         parts = [padded[:, i * block : (i + num_blocks) * block] for i in range(neighbours)]
@@ -213,7 +240,7 @@ def local_attention(
     return context[:, :length]
 
 
-def any_within(flags, left, right):
+def any_within(flags: BooleanMask, left: int, right: int) -> BooleanMask:
     """Whether any of `flags` (batch, length) is True up to `left` before and `right` after."""
     counts = ops.cumsum(ops.cast(flags, "int32"), axis=1)
     length = length_of(flags)
@@ -222,7 +249,7 @@ def any_within(flags, left, right):
     return last[:, right : right + length] > upto
 
 
-def _fused_reads(key, value):
+def _fused_reads(key: Tensor, value: Tensor) -> bool:
     """Whether the backend's fused attention takes these keys and values."""
     if keras.backend.backend() != "jax":
         return True
@@ -233,7 +260,7 @@ def _fused_reads(key, value):
     return not is_float16 or any("cpu" not in name for name in keras.distribution.list_devices())
 
 
-def _settle(context, mask, finite):
+def _settle(context: Tensor, mask: BooleanMask, finite: BooleanMask) -> Tensor:
     """Sets queries with nothing to attend to to 0, and those that met NaN or inf to NaN."""
     if mask is None:
         return context
@@ -246,12 +273,12 @@ def _settle(context, mask, finite):
     return ops.where(_by_query(ops.any(mask, axis=-1)), context, 0)
 
 
-def _by_query(flags):
+def _by_query(flags: BooleanMask) -> Tensor:
     """Flags (batch, heads, query) as (batch, query, heads, 1)."""
     return ops.expand_dims(ops.transpose(flags, (0, 2, 1)), -1)
 
 
-def _pad(tensor, left, right):
+def _pad(tensor: Tensor, left: int, right: int) -> Tensor:
     """Pads (batch, length, ...) along length with zeros, or False."""
     widths = [(0, 0), (left, right)] + [(0, 0)] * (len(tensor.shape) - 2)
     return ops.pad(tensor, widths)

@@ -1,8 +1,11 @@
 """Attention over chosen axes of inputs with more than one: merges them into one, and back."""
 
 import math
+from typing import Any
 
 from keras import ops
+
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 
 
 class AttentionAxes:
@@ -16,7 +19,7 @@ class AttentionAxes:
         rank: of the inputs.
     """
 
-    def __init__(self, attention_axes, rank):
+    def __init__(self, attention_axes: Any, rank: int) -> None:
         inner = range(1, rank - 1)
         axes = tuple(inner) if attention_axes is None else tuple(attention_axes)
         self.axes = tuple(axis % rank if axis < 0 else axis for axis in axes)
@@ -27,7 +30,7 @@ class AttentionAxes:
             )
         self.free = tuple(axis for axis in inner if axis not in self.axes)
 
-    def merge(self, tensor):
+    def merge(self, tensor: Tensor) -> Tensor:
         """Returns (rows, length, ...) of (batch, *axes, ...)."""
         shape = _sizes(tensor)
         rest = tuple(range(len(self.axes) + len(self.free) + 1, len(shape)))
@@ -35,7 +38,7 @@ class AttentionAxes:
         length = math.prod(shape[axis] for axis in self.axes)
         return ops.reshape(moved, (-1, length, *(shape[axis] for axis in rest)))
 
-    def split(self, merged, like):
+    def split(self, merged: Tensor, like: Tensor) -> Tensor:
         """Returns merged (rows, length, ...) with the axes of `like`."""
         shape = _sizes(like)
         rest = _sizes(merged)[2:]
@@ -45,12 +48,12 @@ class AttentionAxes:
         rest_axes = range(len(order), len(order) + len(rest))
         return ops.transpose(moved, (*back, *rest_axes))
 
-    def merge_shape(self, shape):
+    def merge_shape(self, shape: Shape) -> Shape:
         """`merge` of a shape, with None where a size is not known."""
         sizes = [shape[axis] for axis in self.axes]
         return (None, None if None in sizes else math.prod(sizes), shape[-1])
 
-    def merge_mask(self, mask, query, key):
+    def merge_mask(self, mask: BooleanMask, query: Tensor, key: Tensor) -> Tensor:
         """Returns an attention mask (batch, *free, [heads,] *query axes, *key axes) merged."""
         full_rank = 2 + len(self.free) + 2 * len(self.axes)
         if len(mask.shape) == full_rank - 1:
@@ -70,7 +73,7 @@ class AttentionAxes:
         mask = ops.broadcast_to(mask, (*rows, heads, *queries, *keys))
         return ops.reshape(mask, (-1, heads, math.prod(queries), math.prod(keys)))
 
-    def split_weights(self, weights, query, key):
+    def split_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Returns weights (rows, heads, query, key) as Keras shapes them.
 
         They are (batch, *free, heads, *query axes, *key axes).
@@ -79,7 +82,7 @@ class AttentionAxes:
             weights, self.weights_shape(weights.shape[1], _sizes(query), _sizes(key))
         )
 
-    def weights_shape(self, num_heads, query_shape, key_shape):
+    def weights_shape(self, num_heads: int, query_shape: Shape, key_shape: Shape) -> Shape:
         """The shape of `split_weights`."""
         rows = (query_shape[0], *(query_shape[axis] for axis in self.free))
         queries = (query_shape[axis] for axis in self.axes)
@@ -87,7 +90,7 @@ class AttentionAxes:
         return (*rows, num_heads, *queries, *keys)
 
 
-def _sizes(tensor):
+def _sizes(tensor: Tensor) -> tuple[Any, ...]:
     """The shape, with the sizes known beforehand as plain integers."""
     return tuple(
         dynamic if static is None else static
@@ -95,7 +98,7 @@ def _sizes(tensor):
     )
 
 
-def check_lengths(value_shape, key_shape):
+def check_lengths(value_shape: Shape, key_shape: Shape) -> None:
     """Raises `ValueError` when value and key differ in more than their widths."""
     if tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
         raise ValueError(

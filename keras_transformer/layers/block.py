@@ -1,8 +1,12 @@
 """The options that encoder and decoder layers, and stacks of them, have in common."""
 
+from typing import Any
+
+import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.feed_forward import (
     FeedForward,
@@ -16,6 +20,7 @@ from keras_transformer.layers.multi_head_attention import (
 )
 from keras_transformer.layers.positions import (
     AddedPosition,
+    AttentionPosition,
     Shared,
     checked_position,
     position_config,
@@ -29,20 +34,20 @@ class Block(Composite):
 
     def __init__(
         self,
-        num_heads,
-        d_ff,
-        dropout=0.1,
-        norm_first=False,
-        activation="relu",
+        num_heads: int,
+        d_ff: int,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        activation: Any = "relu",
         *,
-        attention_dropout=0.0,
-        feed_forward_dropout=0.0,
-        rms_norm=False,
-        num_key_value_heads=None,
-        window=None,
-        position=None,
-        **kwargs,
-    ):
+        attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        rms_norm: bool = False,
+        num_key_value_heads: int | None = None,
+        window: int | None = None,
+        position: Any = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
@@ -53,22 +58,22 @@ class Block(Composite):
         self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
         self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
-        self.window = checked_window(window, None)
+        self.window = checked_window(window)
         self.position = checked_position(position, self.dtype_policy)
         self.supports_masking = True
         self.adopt()
 
     @property
-    def added_position(self):
+    def added_position(self) -> AddedPosition | None:
         """The position that is added to the input of the block, or None."""
         return self.position if isinstance(self.position, AddedPosition) else None
 
     @property
-    def attention_position(self):
+    def attention_position(self) -> AttentionPosition | None:
         """The position that acts inside self-attention, or None."""
         return None if isinstance(self.position, AddedPosition) else self.position
 
-    def options(self, index=0):
+    def options(self, index: Tensor = 0) -> dict[str, Any]:
         """The constructor's arguments, for the layer `index` of a stack.
 
         Positions that are added are so by the first layer alone.
@@ -88,7 +93,7 @@ class Block(Composite):
             "position": Shared(position),
         }
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         saved = {
             "activation": activation_config(self.activation),
@@ -96,7 +101,7 @@ class Block(Composite):
         }
         return {**super().get_config(), **self.options(), **saved}
 
-    def self_attention_layer(self, name, d_model):
+    def self_attention_layer(self, name: str, d_model: int) -> MultiHeadAttention:
         """An attention of the input to itself, with the block's window and positions."""
         return MultiHeadAttention(
             window=self.window,
@@ -104,11 +109,11 @@ class Block(Composite):
             **self._attention_arguments(name, d_model),
         )
 
-    def cross_attention_layer(self, name, d_model):
+    def cross_attention_layer(self, name: str, d_model: int) -> MultiHeadAttention:
         """An attention to a memory, whose positions are not those of the input."""
         return MultiHeadAttention(**self._attention_arguments(name, d_model))
 
-    def _attention_arguments(self, name, d_model):
+    def _attention_arguments(self, name: str, d_model: int) -> dict[str, Any]:
         if d_model is None or d_model % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide the width of the input (d_model). "
@@ -123,7 +128,7 @@ class Block(Composite):
             "name": name,
         }
 
-    def feed_forward_layer(self):
+    def feed_forward_layer(self) -> FeedForward:
         """The feed-forward network."""
         return FeedForward(
             self.d_ff,
@@ -133,17 +138,17 @@ class Block(Composite):
             name="feed_forward",
         )
 
-    def residual_layer(self, name):
+    def residual_layer(self, name: str) -> Residual:
         """The connection around a sub-layer."""
         return Residual(
             self.dropout, self.norm_first, self.rms_norm, dtype=self.dtype_policy, name=name
         )
 
-    def attach_mask_layer(self):
+    def attach_mask_layer(self) -> AttachMask:
         """The identity that sets the mask of its output."""
         return AttachMask(dtype=self.dtype_policy, name="attach_mask")
 
-    def read_inputs(self, *inputs):
+    def read_inputs(self, *inputs: Tensor) -> tuple[list[Tensor], list[BooleanMask | None]]:
         """Returns each input in the compute dtype, and the implicit mask of each or None.
 
         Keras does so, and builds the layer, for `call`. A method that users call beside it does so
@@ -154,7 +159,7 @@ class Block(Composite):
         masks = [next(iter(ReadMask()(tensor)), None) for tensor in inputs]
         return [ops.cast(tensor, self.compute_dtype) for tensor in inputs], masks
 
-    def final_norm_layer(self):
+    def final_norm_layer(self) -> keras.layers.Layer | None:
         """The normalisation after a stack whose layers normalise first, else None."""
         if not self.norm_first:
             return None

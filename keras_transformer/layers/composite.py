@@ -1,5 +1,7 @@
 """Layers made of layers: `trainable` reaches all of them, whenever it is set, and is saved."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer.arguments import plain
@@ -21,12 +23,14 @@ class Composite(keras.layers.Layer):
         ValueError: for `trainable_inside` of another form.
     """
 
-    def __init__(self, *, trainable_inside=None, **kwargs):
+    built: bool
+
+    def __init__(self, *, trainable_inside: dict[str, bool] | None = None, **kwargs: Any) -> None:
         super().__init__(**{name: plain(value) for name, value in kwargs.items()})
         self._num_adopted = 0
         self._trainable_later = checked_values(trainable_inside)  # of layers not made yet
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         """Sets `trainable` of all layers inside even where this layer's value stays the same.
 
         On TensorFlow Keras leaves out an assignment that would not change the attribute.
@@ -37,7 +41,7 @@ class Composite(keras.layers.Layer):
         self._trainable_later = {}
         keras.layers.Layer.trainable.fset(self, value)
 
-    def adopt(self):
+    def adopt(self) -> None:
         """Passes `trainable` on to the layers made since the last call.
 
         A constructor or a `build` that makes layers calls it at its end.
@@ -49,14 +53,14 @@ class Composite(keras.layers.Layer):
         self._num_adopted = len(inside)
         set_trainable_inside(self, self._trainable_later)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the arguments of every layer, and which layers inside differ in `trainable`."""
         differing = trainable_inside(self)
         own = {"trainable_inside": differing} if differing else {}
         return {**super().get_config(), **own}
 
 
-def checked_values(values):
+def checked_values(values: Any) -> dict[str, bool]:
     """Returns a new `{path: trainable}`, empty for None, or raises `ValueError`."""
     if values is None:
         return {}
@@ -71,12 +75,12 @@ def checked_values(values):
     return dict(values)
 
 
-def layers_inside(layer):
+def layers_inside(layer: Any) -> list[keras.layers.Layer]:
     """The layers that `layer` itself holds, in the order in which they were made."""
     return layer._flatten_layers(include_self=False, recursive=False)
 
 
-def trainable_inside(layer):
+def trainable_inside(layer: Any) -> dict[str, bool]:
     """`{path: trainable}` of all layers inside that differ from the layer around them."""
     differing = {}
     for child in layers_inside(layer):
@@ -87,7 +91,7 @@ def trainable_inside(layer):
     return {**differing, **getattr(layer, "_trainable_later", {})}
 
 
-def set_trainable_inside(layer, values):
+def set_trainable_inside(layer: Any, values: Any) -> None:
     """Sets `{path: trainable}`; a composite layer keeps those of layers that it has yet to make."""
     inside, later = {child.name: child for child in layers_inside(layer)}, {}
     for path, value in values.items():

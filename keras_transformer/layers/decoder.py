@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
 from keras_transformer.layers.decoder_layer import DecoderLayer
 from keras_transformer.layers.stack import Stack
 from keras_transformer.masking import combine_masks
@@ -60,23 +61,23 @@ class Decoder(Stack):
     (1, 3, 8)
     """
 
-    def build(self, inputs_shape, memory_shape=None):
+    def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Builds the layers."""
         self.build_layers(DecoderLayer, inputs_shape, memory_shape)
 
     def call(
         self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-        memory_mask=None,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: BooleanMask | None = None,
+        memory_padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        memory_attention_mask: BooleanMask | None = None,
+        training: bool | None = None,
+        mask: BooleanMask | None = None,
+        inputs_mask: BooleanMask | None = None,
+        memory_mask: BooleanMask | None = None,
+    ) -> Tensor:
         """Returns one vector for each target position."""
         return self.run(
             [inputs] if memory is None else [inputs, memory],
@@ -89,14 +90,14 @@ class Decoder(Stack):
 
     def inspect(
         self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=False,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: BooleanMask | None = None,
+        memory_padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        memory_attention_mask: BooleanMask | None = None,
+        training: bool | None = False,
+    ) -> DecoderStates:
         """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
         tensors, (mask, *memory_masks) = self.read_inputs(
             *([inputs] if memory is None else [inputs, memory])
@@ -111,28 +112,40 @@ class Decoder(Stack):
         )
         return DecoderStates(outputs, *map(list, zip(*states, strict=True)))
 
-    def project_memory(self, memory, memory_padding_mask=None):
+    def project_memory(
+        self, memory: Tensor, memory_padding_mask: BooleanMask | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
         """Returns each layer's keys and values of the memory."""
         return [layer.project_memory(memory, memory_padding_mask) for layer in self.layers]
 
-    def start_cache(self, batch_size, max_length, beam_size=1):
+    def start_cache(
+        self, batch_size: int, max_length: int, beam_size: int = 1
+    ) -> list[tuple[Tensor, Tensor]]:
         """Returns each layer's empty cache."""
         return [layer.start_cache(batch_size, max_length, beam_size) for layer in self.layers]
 
-    def step(self, inputs, index, caches, projected_memory=None, memory_mask=None, paths=None):
+    def step(
+        self,
+        inputs: Tensor,
+        index: Tensor,
+        caches: list[tuple[Tensor, Tensor]],
+        projected_memory: list[tuple[Tensor, Tensor]] | None = None,
+        memory_mask: BooleanMask | None = None,
+        paths: Ids | None = None,
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor | None]:
         """Decodes position `index`; see `DecoderLayer.step`.
 
         Returns the output, the new caches, and the last layer's weights over the memory.
         """
-        projected_memory = projected_memory or [None] * len(self.layers)
         hidden, new_caches, weights = inputs, [], None
-        for layer, cache, projected in zip(self.layers, caches, projected_memory, strict=True):
+        memories: list[Any] = projected_memory or [None] * len(self.layers)
+        for layer, cache, projected in zip(self.layers, caches, memories, strict=True):
             hidden, cache, weights = layer.step(hidden, index, cache, projected, memory_mask, paths)
             new_caches.append(cache)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
         return hidden, new_caches, weights
 
-    def compute_output_shape(self, inputs_shape, memory_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> Shape:
         """Returns the shape of `inputs`."""
         return inputs_shape

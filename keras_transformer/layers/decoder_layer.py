@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
 from keras_transformer.layers.block import Block
 from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
 
@@ -75,7 +76,7 @@ class DecoderLayer(Block):
     (1, 3, 8)
     """
 
-    def build(self, inputs_shape, memory_shape=None):
+    def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Builds the sub-layers; those that read the memory only when there is one."""
         d_model = inputs_shape[-1]
         if self.added_position is not None:
@@ -85,7 +86,7 @@ class DecoderLayer(Block):
         self.self_attention_residual = self.residual_layer("self_attention_residual")
         self.self_attention_residual.build(inputs_shape)
         self.reads_memory = memory_shape is not None
-        if self.reads_memory:
+        if memory_shape is not None:
             self.cross_attention = self.cross_attention_layer("cross_attention", d_model)
             self.cross_attention.build(inputs_shape, memory_shape)
             self.cross_attention_residual = self.residual_layer("cross_attention_residual")
@@ -100,17 +101,17 @@ class DecoderLayer(Block):
 
     def call(
         self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-        memory_mask=None,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: BooleanMask | None = None,
+        memory_padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        memory_attention_mask: BooleanMask | None = None,
+        training: bool | None = None,
+        mask: BooleanMask | None = None,
+        inputs_mask: BooleanMask | None = None,
+        memory_mask: BooleanMask | None = None,
+    ) -> Tensor:
         """Returns the transformed positions."""
         masks = DecoderMasks(
             combine_masks(padding_mask, mask, inputs_mask),
@@ -123,14 +124,14 @@ class DecoderLayer(Block):
 
     def inspect(
         self,
-        inputs,
-        memory=None,
-        padding_mask=None,
-        memory_padding_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        training=False,
-    ):
+        inputs: Tensor,
+        memory: Tensor | None = None,
+        padding_mask: BooleanMask | None = None,
+        memory_padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        memory_attention_mask: BooleanMask | None = None,
+        training: bool | None = False,
+    ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
         given = (inputs,) if memory is None else (inputs, memory)
         (inputs, *memories), (mask, *memory_masks) = self.read_inputs(*given)
@@ -140,10 +141,18 @@ class DecoderLayer(Block):
             attention_mask,
             memory_attention_mask,
         )
-        states = self._transform(inputs, *(memories or [None]), masks, training, True)
+        memory = memories[0] if memories else None
+        states = self._transform(inputs, memory, masks, training, True)
         return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding))
 
-    def _transform(self, inputs, memory, masks, training, with_weights=False):
+    def _transform(
+        self,
+        inputs: Tensor,
+        memory: Tensor,
+        masks: DecoderMasks,
+        training: bool | None,
+        with_weights: bool = False,
+    ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`, with None for weights that are not asked for."""
         self._check_memory(memory)
         options = {"return_attention_scores": with_weights, "training": training}
@@ -180,7 +189,7 @@ class DecoderLayer(Block):
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
         return DecoderLayerStates(outputs, self_weights, weights)
 
-    def _check_memory(self, memory):
+    def _check_memory(self, memory: Tensor) -> None:
         if self.reads_memory != (memory is not None):
             built = "with" if self.reads_memory else "without"
             raise ValueError(
@@ -188,7 +197,9 @@ class DecoderLayer(Block):
                 f"one. Received: memory={None if memory is None else tuple(memory.shape)}"
             )
 
-    def project_memory(self, memory, memory_padding_mask=None):
+    def project_memory(
+        self, memory: Tensor, memory_padding_mask: BooleanMask | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns the memory's keys and values, which every step of a search reads unchanged.
 
         Both are (batch, key and value heads, source, width).
@@ -196,7 +207,9 @@ class DecoderLayer(Block):
         memory = zero_masked(memory, memory_padding_mask)
         return tuple(map(heads_first, self.cross_attention.project_key_value(memory)))
 
-    def start_cache(self, batch_size, max_length, beam_size=1):
+    def start_cache(
+        self, batch_size: int, max_length: int, beam_size: int = 1
+    ) -> tuple[Tensor, Tensor]:
         """Returns empty self-attention keys and values.
 
         Both are (batch, key and value heads, max_length * beam_size, width): the slots of the
@@ -209,7 +222,15 @@ class DecoderLayer(Block):
             for width in (attention.key_dim, attention.value_dim)
         )
 
-    def step(self, inputs, index, cache, projected_memory=None, memory_mask=None, paths=None):
+    def step(
+        self,
+        inputs: Tensor,
+        index: Tensor,
+        cache: tuple[Tensor, Tensor],
+        projected_memory: tuple[Tensor, Tensor] | None = None,
+        memory_mask: BooleanMask | None = None,
+        paths: Ids | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
         """Decodes position `index` alone, equal to `call` on the whole prefix.
 
         Args:
@@ -255,7 +276,9 @@ class DecoderLayer(Block):
         transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
         return self.feed_forward_residual.leave(hidden, transformed), cache, weights
 
-    def _step_memory(self, hidden, projected_memory, memory_mask):
+    def _step_memory(
+        self, hidden: Tensor, projected_memory: tuple[Tensor, Tensor], memory_mask: BooleanMask
+    ) -> tuple[Tensor, Tensor]:
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
         query = self.cross_attention_residual.enter(hidden)
@@ -272,17 +295,19 @@ class DecoderLayer(Block):
         attended = ops.reshape(attended, ops.shape(hidden))
         return self.cross_attention_residual.leave(hidden, attended), weights
 
-    def compute_output_shape(self, inputs_shape, memory_shape=None):
+    def compute_output_shape(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> Shape:
         """Returns the shape of `inputs`."""
         return inputs_shape
 
 
-def heads_first(projected):
+def heads_first(projected: Tensor) -> Tensor:
     """(batch, length, heads, width) as (batch, heads, length, width)."""
     return ops.transpose(projected, (0, 2, 1, 3))
 
 
-def visible_slots(index, slots, window=None, paths=None):
+def visible_slots(
+    index: Tensor, slots: Any, window: int | None = None, paths: Ids | None = None
+) -> BooleanMask:
     """Which slots the queries at `index` may read: (batch or 1, 1, beam, slots) boolean."""
     beams = 1 if paths is None else paths.shape[1]
     distance = index - ops.arange(slots // beams)

@@ -1,17 +1,21 @@
 """Dense layers: one product of two matrices each, also in a decoding step, and an exact bias."""
 
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import keras
 from keras import ops
+
+from keras_transformer.arguments import Tensor
 
 BARRIER = ContextVar("BARRIER", default=None)
 
 
 @contextmanager
-def products_apart(barrier):
+def products_apart(barrier: Any) -> Iterator[None]:
     """Within the context, `barrier(tensor)` separates the products of a decoding step.
 
     For one row, TensorFlow's XLA on a CPU fuses the product, the kernel's reshape and the addition
@@ -25,13 +29,13 @@ def products_apart(barrier):
         BARRIER.reset(token)
 
 
-def apart(tensor):
+def apart(tensor: Tensor) -> Tensor:
     """Passes `tensor` through the barrier, if there is one."""
     barrier = BARRIER.get()
     return tensor if barrier is None else barrier(tensor)
 
 
-def step_product(dense, inputs):
+def step_product(dense: Any, inputs: Tensor) -> Tensor:
     """`dense(inputs)` in a decoding step, with the product apart; see `products_apart`.
 
     Args:
@@ -41,7 +45,7 @@ def step_product(dense, inputs):
     return dense(inputs) if dense.quantization_mode is not None else flat_product(dense, inputs)
 
 
-def flat_product(dense, inputs):
+def flat_product(dense: Any, inputs: Tensor) -> Tensor:
     """`dense(inputs)` of a layer that is not quantized, as one product of two matrices.
 
     Its gradient is then one product too. On TensorFlow the gradient of an einsum, or of a `matmul`
@@ -61,7 +65,7 @@ def flat_product(dense, inputs):
     return outputs if dense.activation is None else dense.activation(outputs)
 
 
-def plus_bias(outputs, bias):
+def plus_bias(outputs: Tensor, bias: Tensor) -> Tensor:
     """`outputs + bias`, with a correct gradient of the bias in half precision too.
 
     That gradient is a sum over all positions. Keras's `ops.add` selects `BiasAdd` for a bias. On a
@@ -84,12 +88,14 @@ def plus_bias(outputs, bias):
 class PositionwiseDense(keras.layers.Dense):
     """A `Dense` whose bias has a correct gradient in half precision; see `plus_bias`."""
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the product with the bias added, activated."""
         outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: dict[str, Any] | None = None
+    ) -> None:
         """Quantizes as Keras quantizes its own class."""
         super().quantize(mode, type_check=False, config=config)
 
@@ -102,7 +108,7 @@ class Projection(keras.layers.EinsumDense):
     along the length. So `plus_bias` adds the bias on all backends.
     """
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the projection."""
         if keras.backend.backend() == "tensorflow":
             return flat_product(self, inputs)
@@ -111,7 +117,7 @@ class Projection(keras.layers.EinsumDense):
             outputs = plus_bias(outputs, self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
-    def quantized_call(self, inputs, **kwargs):
+    def quantized_call(self, inputs: Tensor, **kwargs: Any) -> Tensor:
         """As `EinsumDense` in 8 bits, with each position as a sequence of its own.
 
         Keras's einsum on TensorFlow multiplies integers only for lengths that are known in advance.
@@ -123,7 +129,9 @@ class Projection(keras.layers.EinsumDense):
         # -> (batch, length, *width of the output)
         return ops.reshape(outputs, (batch, length, *outputs.shape[2:]))
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: dict[str, Any] | None = None
+    ) -> None:
         """Quantizes as `EinsumDense` does, except a layer with a bias (heads, 1); see above."""
         narrow = self.bias is not None and len(self.bias.shape) > 1 and self.bias.shape[-1] == 1
         super().quantize(mode, type_check=type_check and narrow, config=config)

@@ -1,14 +1,16 @@
 """Dropout whose random numbers cost next to nothing inside a compiled step."""
 
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.arguments import plain
+from keras_transformer.arguments import BooleanMask, Tensor, plain
 
 __all__ = ["Dropout"]
 
@@ -16,12 +18,12 @@ SEEDS = ContextVar("SEEDS", default=None)
 
 # PyTorch does not compute with unsigned integers.
 WORD = "int32" if keras.backend.backend() == "torch" else "uint32"
-FACTORS = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
-SHIFTS = 16, 15
+FACTORS: Any = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
+SHIFTS: Any = (16, 15)
 
 
 @contextmanager
-def given_seeds(seeds):
+def given_seeds(seeds: Any) -> Iterator[None]:
     """Within it dropouts take their seeds from `seeds`, by their `id`; None lets them draw."""
     token = SEEDS.set(seeds)
     try:
@@ -67,12 +69,14 @@ class Dropout(keras.layers.Dropout):
     ([0.0, 2.0], True)
     """
 
-    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+    def __init__(
+        self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any
+    ) -> None:
         if isinstance(noise_shape, (list, tuple, np.ndarray)):
             noise_shape = tuple(map(plain, noise_shape))
         super().__init__(plain(rate), noise_shape, plain(seed), **kwargs)
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         """Drops elements in training, and is the identity otherwise."""
         if not training or self.rate == 0:
             return inputs
@@ -80,7 +84,7 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         return scaled_where(self.kept(inputs), inputs, 1.0 / (1.0 - self.rate))
 
-    def kept(self, inputs):
+    def kept(self, inputs: Tensor) -> BooleanMask:
         """Returns which elements of `inputs` this training call keeps; the next has others."""
         seeds = SEEDS.get()
         seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
@@ -103,7 +107,7 @@ class ReluDropout(Dropout):
     other keep the relu's output and what was dropped as well until the gradient is made.
     """
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         """Returns the relu of the inputs, in training with elements dropped."""
         if not training or not 0 < self.rate < 1:
             return super().call(ops.relu(inputs), training=training)
@@ -111,10 +115,10 @@ class ReluDropout(Dropout):
 
         # On JAX what is computed again may hold no tensor but its arguments, which are floats.
         @ops.custom_gradient
-        def relu_dropout(inputs, kept):
+        def relu_dropout(inputs: Tensor, kept: Tensor) -> tuple[Tensor, Any]:
             outputs = scaled_where(kept > 0, ops.relu(inputs), scale)
 
-            def gradient(*args, upstream=None):
+            def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
                 upstream = args[0] if upstream is None else upstream  # PyTorch names it
                 return scaled_where(outputs > 0, upstream, scale), ops.zeros_like(upstream)
 
@@ -123,24 +127,26 @@ class ReluDropout(Dropout):
         return relu_dropout(inputs, ops.cast(self.kept(inputs), inputs.dtype))
 
 
-def scaled_where(chosen, inputs, scale):
+def scaled_where(chosen: BooleanMask, inputs: Tensor, scale: float) -> Tensor:
     """`scale * inputs` where chosen, else 0."""
     return ops.where(chosen, inputs * ops.cast(scale, inputs.dtype), ops.zeros((), inputs.dtype))
 
 
-def random_words(seed, size):
+def random_words(seed: Tensor, size: Any) -> Tensor:
     """`size` signed 32-bit integers from a seed of two integers: int32 (size,)."""
-    numbers = FACTORS, SHIFTS
+    factors, shifts = FACTORS, SHIFTS
     if keras.backend.backend() == "tensorflow":  # or each use of each is an operation of its own
-        numbers = [[*map(ops.convert_to_tensor, np.array(pair, WORD))] for pair in numbers]
+        factors, shifts = (
+            [*map(ops.convert_to_tensor, np.array(pair, WORD))] for pair in (factors, shifts)
+        )
     seed = ops.cast(seed, WORD)
     # Each key is of both numbers.
-    keys = ops.unstack(mixed(seed + ops.flip(mixed(seed, *numbers), 0), *numbers))
+    keys = ops.unstack(mixed(seed + ops.flip(mixed(seed, factors, shifts), 0), factors, shifts))
     positions = ops.cast(ops.arange(size, dtype="int32"), WORD)  # XLA has no range of uint32
-    return ops.cast(mixed(positions ^ keys[0], *numbers, key=keys[1]), "int32")
+    return ops.cast(mixed(positions ^ keys[0], factors, shifts, key=keys[1]), "int32")
 
 
-def mixed(words, factors, shifts, key=None):
+def mixed(words: Tensor, factors: Any, shifts: Any, key: Tensor | None = None) -> Tensor:
     """A bijection of 32-bit integers that lets every bit change about half of all bits."""
     words = (words ^ shifted(words, shifts[0])) * factors[0]
     if key is not None:
@@ -149,7 +155,7 @@ def mixed(words, factors, shifts, key=None):
     return words ^ shifted(words, shifts[0])
 
 
-def shifted(words, bits):
+def shifted(words: Tensor, bits: int) -> Tensor:
     """Shifts to the right and fills with zeros, which signed integers do not by themselves."""
     words = ops.right_shift(words, bits)
     return words if WORD == "uint32" else ops.bitwise_and(words, 2 ** (32 - bits) - 1)

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.layers.stack import Stack
 from keras_transformer.masking import combine_masks
@@ -53,25 +54,31 @@ class Encoder(Stack):
     (1, 3, 8)
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the layers."""
         self.build_layers(EncoderLayer, input_shape)
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-    ):
+        inputs: Tensor,
+        padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        training: bool | None = None,
+        mask: BooleanMask | None = None,
+        inputs_mask: BooleanMask | None = None,
+    ) -> Tensor:
         """Returns the memory: one vector for each position."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
         return self.run([inputs], training, **masks)
 
-    def inspect(self, inputs, padding_mask=None, attention_mask=None, training=False):
+    def inspect(
+        self,
+        inputs: Tensor,
+        padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        training: bool | None = False,
+    ) -> EncoderStates:
         """Returns `EncoderStates`: what `call` returns, and what each layer does on the way."""
         tensors, implicit = self.read_inputs(inputs)
         padding_mask = combine_masks(padding_mask, *implicit)
@@ -79,6 +86,6 @@ class Encoder(Stack):
         outputs, states = self.run_inspected(tensors, training, **masks)
         return EncoderStates(outputs, *map(list, zip(*states, strict=True)))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 from keras_transformer.layers.block import Block
 from keras_transformer.masking import combine_masks, zero_masked
 
@@ -60,7 +61,7 @@ class EncoderLayer(Block):
     (1, 3, 8)
     """
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sub-layers for the input's width."""
         if self.added_position is not None:
             self.added_position.build(input_shape)
@@ -77,26 +78,39 @@ class EncoderLayer(Block):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-    ):
+        inputs: Tensor,
+        padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        training: bool | None = None,
+        mask: BooleanMask | None = None,
+        inputs_mask: BooleanMask | None = None,
+    ) -> Tensor:
         """Returns the transformed positions."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         outputs, _ = self._transform(inputs, padding_mask, attention_mask, training)
         return self.attach_mask(outputs, mask=padding_mask)
 
-    def inspect(self, inputs, padding_mask=None, attention_mask=None, training=False):
+    def inspect(
+        self,
+        inputs: Tensor,
+        padding_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        training: bool | None = False,
+    ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs,), (mask,) = self.read_inputs(inputs)
         padding_mask = combine_masks(padding_mask, mask)
         states = self._transform(inputs, padding_mask, attention_mask, training, True)
         return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
 
-    def _transform(self, inputs, padding_mask, attention_mask, training, with_weights=False):
+    def _transform(
+        self,
+        inputs: Tensor,
+        padding_mask: BooleanMask,
+        attention_mask: BooleanMask,
+        training: bool | None,
+        with_weights: bool = False,
+    ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`, with None for weights that are not asked for."""
         if self.added_position is not None:
             inputs = self.added_position(inputs, mask=padding_mask, training=training)
@@ -118,6 +132,6 @@ class EncoderLayer(Block):
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
         return EncoderLayerStates(outputs, weights)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape

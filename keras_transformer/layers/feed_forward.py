@@ -1,8 +1,12 @@
 """The position-wise feed-forward network."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import PositionwiseDense, step_product
 from keras_transformer.layers.dropout import Dropout, ReluDropout
@@ -45,26 +49,29 @@ class FeedForward(Composite):
     (2, 3, 8)
     """
 
-    def __init__(self, d_ff, activation="relu", dropout=0.0, **kwargs):
+    def __init__(
+        self, d_ff: int, activation: Any = "relu", dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
         self.activation = checked_activation(activation)
         self.dropout = arguments.rate("dropout", dropout)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds both projections."""
         dtype = self.dtype_policy
         inner_shape = (*input_shape[:-1], self.d_ff)
-        self.gate, activation = None, self.activation
-        if activation in GATES:
+        self.gate: PositionwiseDense | None = None
+        activation: Any = self.activation
+        dropout = Dropout
+        if isinstance(activation, str):
             self.gate = PositionwiseDense(
                 self.d_ff, activation=GATES[activation], dtype=dtype, name="gate"
             )
             self.gate.build(input_shape)
             activation = None
-        dropout = Dropout
-        if activation is keras.activations.relu:
+        elif activation is keras.activations.relu:
             dropout, activation = ReluDropout, None
         self.inner = PositionwiseDense(self.d_ff, activation=activation, dtype=dtype, name="inner")
         self.outer = PositionwiseDense(input_shape[-1], dtype=dtype, name="outer")
@@ -75,25 +82,25 @@ class FeedForward(Composite):
         self.built = True
         self.adopt()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the network's output at each position."""
         inner = self.inner(inputs)
         if self.gate is not None:
             inner = self.gate(inputs) * inner
         return self.outer(self.dropout_layer(inner, training=training))
 
-    def step(self, inputs):
+    def step(self, inputs: Tensor) -> Tensor:
         """As `call`, of the rows of one decoding step."""
         inner = step_product(self.inner, inputs)
         if self.gate is not None:
             inner = step_product(self.gate, inputs) * inner
         return step_product(self.outer, self.dropout_layer(inner))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "d_ff": self.d_ff,
@@ -103,12 +110,12 @@ class FeedForward(Composite):
         return {**super().get_config(), **own}
 
 
-def checked_activation(activation):
+def checked_activation(activation: Any) -> str | Callable[[Tensor], Tensor]:
     """Returns the name of a gated network, or any Keras activation as a function."""
     gated = isinstance(activation, str) and activation in GATES
     return activation if gated else keras.activations.get(activation)
 
 
-def activation_config(activation):
+def activation_config(activation: Any) -> Any:
     """Returns what `get_config` saves of `checked_activation`."""
     return activation if isinstance(activation, str) else keras.activations.serialize(activation)

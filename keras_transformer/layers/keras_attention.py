@@ -1,9 +1,11 @@
 """Weights and settings between `MultiHeadAttention` and Keras's own attention layers."""
 
+from typing import Any
+
 import keras
 
 
-def copy_weights(source, target):
+def copy_weights(source: Any, target: Any) -> None:
     """Gives `target` the weights of `source`, or raises `ValueError` when they are not alike."""
     weights, count = source.get_weights(), len(target.weights)
     if len(weights) != count:
@@ -15,7 +17,7 @@ def copy_weights(source, target):
     target.set_weights(weights)
 
 
-def config_from_keras(layer):
+def config_from_keras(layer: Any) -> dict[str, Any]:
     """The constructor's arguments of ours that make `layer`, a Keras attention layer, again."""
     config = layer.get_config()
     if isinstance(layer, keras.layers.MultiHeadAttention):
@@ -30,7 +32,7 @@ def config_from_keras(layer):
     )
 
 
-def keras_twin(layer):
+def keras_twin(layer: Any) -> keras.layers.Layer:
     """An unbuilt Keras layer with the settings of `layer`; refuses what Keras does not have."""
     config = layer.get_config()
     position, window = config.pop("position"), config.pop("window")

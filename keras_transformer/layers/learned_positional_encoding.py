@@ -1,9 +1,12 @@
 """Learned positions: one trained vector for each."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Shape, Tensor
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.positions import AddedPosition
 
@@ -47,11 +50,13 @@ class LearnedPositionalEncoding(AddedPosition):
     ((1, 2, 4), (16, 4))
     """
 
-    def __init__(self, max_length, combine="add", dropout=0.0, **kwargs):
+    def __init__(
+        self, max_length: int, combine: str = "add", dropout: float = 0.0, **kwargs: Any
+    ) -> None:
         max_length = arguments.positive_integer("max_length", max_length)
         super().__init__(max_length, combine, dropout, **kwargs)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the vectors."""
         self.position_vectors = self.add_weight(
             name="position_vectors",
@@ -61,6 +66,6 @@ class LearnedPositionalEncoding(AddedPosition):
         )
         super().build(input_shape)
 
-    def rows(self, positions):
+    def rows(self, positions: Tensor) -> Tensor:
         """Returns float32 rows (..., d_model) of integer `positions` (...)."""
         return ops.cast(looked_up(self.position_vectors, positions), "float32")

@@ -1,10 +1,14 @@
 """Rows of a table, with a gradient that every optimizer reads right."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.arguments import Ids, Tensor
 
-def looked_up(table, ids):
+
+def looked_up(table: Tensor, ids: Ids) -> Tensor:
     """Returns `table[ids]`, whose gradient is the sum over all places an id stands at.
 
     TensorFlow's own has a part for each place, and Keras's optimizers (3.15) take them one by one:
@@ -18,8 +22,8 @@ def looked_up(table, ids):
     exact = keras.backend.result_type(table.dtype, "float32")
 
     @ops.custom_gradient
-    def lookup(table):
-        def gradient(upstream):
+    def lookup(table: Tensor) -> tuple[Tensor, Any]:
+        def gradient(upstream: Tensor) -> Any:
             parts = ops.reshape(ops.cast(upstream, exact), (-1, *table.shape[1:]))
             rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=num_rows)
             return ops.cast(rows, table.dtype)

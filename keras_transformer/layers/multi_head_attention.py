@@ -1,9 +1,14 @@
 """Multi-head attention: called like Keras's layer, and never losing a mask."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 from keras_transformer.layers.attention import (
     Masks,
     any_within,
@@ -99,31 +104,31 @@ class MultiHeadAttention(Composite):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        output_shape=None,
-        attention_axes=None,
-        sliding_window=None,
-        flash_attention=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        activity_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        use_gate=False,
-        seed=None,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: Any = None,
+        attention_axes: Any = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        use_gate: bool = False,
+        seed: int | None = None,
         *,
-        output_dim=None,
-        num_key_value_heads=None,
-        window=None,
-        position=None,
-        **kwargs,
-    ):
+        output_dim: int | None = None,
+        num_key_value_heads: int | None = None,
+        window: int | None = None,
+        position: Any = None,
+        **kwargs: Any,
+    ) -> None:
         # No cast by Keras: it would make two tensors of one that is query and value both.
         super().__init__(**{"autocast": False, **kwargs})
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
@@ -155,7 +160,7 @@ class MultiHeadAttention(Composite):
         self.adopt()
 
     @classmethod
-    def from_keras(cls, layer):
+    def from_keras(cls, layer: Any) -> "MultiHeadAttention":
         """Returns this layer with the settings and the weights of a Keras attention layer.
 
         Args:
@@ -167,7 +172,7 @@ class MultiHeadAttention(Composite):
             copy_weights(layer, own)
         return own
 
-    def to_keras(self):
+    def to_keras(self) -> keras.layers.Layer:
         """Returns Keras's attention layer with the settings and the weights of this one.
 
         Raises:
@@ -179,7 +184,7 @@ class MultiHeadAttention(Composite):
             copy_weights(self, twin)
         return twin
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Builds the projections and the dropout."""
         key_shape = value_shape if key_shape is None else key_shape
         check_lengths(value_shape, key_shape)
@@ -209,7 +214,9 @@ class MultiHeadAttention(Composite):
         self.built = True
         self.adopt()
 
-    def _heads_dense(self, name, num_heads, width, activation=None):
+    def _heads_dense(
+        self, name: str, num_heads: int, width: int, activation: Any = None
+    ) -> Projection:
         dense = Projection(
             "bld,dhe->blhe",
             output_shape=(None, num_heads, width),
@@ -221,7 +228,7 @@ class MultiHeadAttention(Composite):
         dense.supports_masking = True  # a mask on what a decoding step reads is no loss
         return dense
 
-    def _output_dense(self, query_shape):
+    def _output_dense(self, query_shape: Shape) -> Projection:
         output_shape = self.output_width or (query_shape[-1],)
         axes = "opqrstu"[: len(output_shape)]
         return Projection(
@@ -232,7 +239,7 @@ class MultiHeadAttention(Composite):
             **self._projection_arguments(),
         )
 
-    def _projection_arguments(self):
+    def _projection_arguments(self) -> dict[str, Any]:
         # Clones: an initializer used twice would draw the same numbers twice.
         return {
             "kernel_initializer": self.kernel_initializer.clone(),
@@ -247,17 +254,17 @@ class MultiHeadAttention(Composite):
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-    ):
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: BooleanMask | None = None,
+        value_mask: BooleanMask | None = None,
+        key_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Returns the attention output, or the pair of it and the weights."""
         if return_attention_scores and self.flash_attention:
             raise ValueError(
@@ -271,14 +278,26 @@ class MultiHeadAttention(Composite):
         )
         masks = Masks(query_mask, memory_mask, attention_mask, use_causal_mask, self.window)
         query, value, key = cast_alike(self.compute_dtype, query, value, key)
-        attend = self._attend_in_rows if self.axes is None else self._attend_over_axes
-        output, weights = attend(query, value, key, masks, training, return_attention_scores)
+        given = (query, value, key, masks, training, return_attention_scores)
+        if self.axes is None:
+            output, weights = self._attend_in_rows(*given)
+        else:
+            output, weights = self._attend_over_axes(self.axes, *given)
         output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
 
-    def _attend_over_axes(self, query, value, key, masks, training, return_attention_scores):
+    def _attend_over_axes(
+        self,
+        axes: AttentionAxes,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor,
+        masks: Masks,
+        training: bool | None,
+        return_attention_scores: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         """Merges the attention axes into one, attends, and splits them again."""
-        axes, pairs = self.axes, masks.pairs
+        pairs = masks.pairs
         if pairs is not None:
             pairs = axes.merge_mask(boolean_mask("attention_mask", pairs), query, value)
         merged = masks._replace(
@@ -286,13 +305,27 @@ class MultiHeadAttention(Composite):
             memory=None if masks.memory is None else axes.merge(masks.memory),
             pairs=pairs,
         )
-        rows = map(axes.merge, (query, value, key))  # -> (rows, length, width)
-        output, weights = self._attend_in_rows(*rows, merged, training, return_attention_scores)
+        output, weights = self._attend_in_rows(
+            axes.merge(query),  # -> (rows, length, width)
+            axes.merge(value),
+            axes.merge(key),
+            merged,
+            training,
+            return_attention_scores,
+        )
         if weights is not None:
             weights = axes.split_weights(weights, query, value)
         return axes.split(output, query), weights
 
-    def _attend_in_rows(self, query, value, key, masks, training, return_attention_scores):
+    def _attend_in_rows(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor,
+        masks: Masks,
+        training: bool | None,
+        return_attention_scores: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends along the length of (batch, length, width)."""
         if masks.pairs is not None:
             masks = masks._replace(pairs=per_head(masks.pairs))
@@ -308,20 +341,24 @@ class MultiHeadAttention(Composite):
             finite = combine_masks(*(ops.all(ops.isfinite(part), axis=-1) for part in memory))
             memory = [zero_masked(part, finite) for part in memory]
         keys, values = self.project_key_value(*memory)
-        in_blocks = (
-            self.window is not None
-            and masks.pairs is None
-            and not return_attention_scores
-            and same_length
-        )
-        if in_blocks:
-            output = self.attend_in_blocks(query, keys, values, masks, finite, training)
+        fits_blocks = masks.pairs is None and same_length and not return_attention_scores
+        if self.window is not None and fits_blocks:
+            output = self.attend_in_blocks(
+                query, keys, values, self.window, masks, finite, training
+            )
             return zero_masked(output, masks.query), None
         return self.attend(query, keys, values, masks, finite, training, return_attention_scores)
 
     def attend(
-        self, query, keys, values, masks, finite=None, training=None, return_attention_scores=False
-    ):
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        masks: Masks,
+        finite: BooleanMask | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends from `query` (batch, query, width) to projected keys and values.
 
         `finite` is as in `scaled_dot_product_attention`. Queries and keys are at the positions 0,
@@ -335,27 +372,34 @@ class MultiHeadAttention(Composite):
             queries = self.position.rotate(queries, positions)
             bias = self.position.bias(positions, position_range(length_of(keys)), masks.causal)
         keys, values = self._for_query_heads(keys), self._for_query_heads(values)
-        options = (mask, bias, self._weights_dropout(training), finite)
+        heads = (queries, keys, values, mask, bias, self._weights_dropout(training), finite)
         if return_attention_scores:
-            context, weights = attention_with_weights(queries, keys, values, *options)
+            context, weights = attention_with_weights(*heads)
         else:
-            options = (*options, self.flash_attention)
-            context = scaled_dot_product_attention(queries, keys, values, *options)
-            weights = None
+            context, weights = scaled_dot_product_attention(*heads, self.flash_attention), None
         output = self._project_output(context, query)
         return self._zero_without_keys(output, mask), weights
 
-    def attend_in_blocks(self, query, keys, values, masks, finite=None, training=None):
+    def attend_in_blocks(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        window: int,
+        masks: Masks,
+        finite: BooleanMask | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         """As `attend`, for self-attention within `window`."""
         bias, queries = None, self.query_dense(query)
         if self.position is not None:
             queries = self.position.rotate(queries, position_range(length_of(query)))
-            bias = lambda *positions: self.position.bias(*positions, masks.causal)  # noqa: E731
+            bias = partial(self.position.bias, causal=masks.causal)
         context = local_attention(
             queries,
             self._for_query_heads(keys),
             self._for_query_heads(values),
-            self.window,
+            window,
             masks.causal,
             masks.memory,
             finite,
@@ -365,47 +409,54 @@ class MultiHeadAttention(Composite):
         )
         output = self._project_output(context, query)
         if masks.memory is not None and self.use_bias:
-            reach = (self.window, 0 if masks.causal else self.window)
-            output = zero_masked(output, any_within(masks.memory, *reach))
+            near = any_within(masks.memory, left=window, right=0 if masks.causal else window)
+            output = zero_masked(output, near)
         return output
 
-    def project_key_value(self, value, key=None):
+    def project_key_value(self, value: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns keys (batch, key, key and value heads, key_dim) and values of those heads."""
         keys = self.key_dense(value if key is None else key)
         if self.position is not None:
             keys = self.position.rotate(keys, position_range(length_of(keys)))
         return keys, self.value_dense(value)
 
-    def _for_query_heads(self, heads):
+    def _for_query_heads(self, heads: Tensor) -> Tensor:
         """Repeats the heads of keys or values for the heads of queries that share them."""
         repeats = self.num_heads // self.num_key_value_heads
         return heads if repeats == 1 else ops.repeat(heads, repeats, axis=2)
 
-    def _weights_dropout(self, training):
+    def _weights_dropout(self, training: bool | None) -> Callable[[Tensor], Tensor] | None:
         if not self.dropout or not training:
             return None
         return lambda weights: self.dropout_layer(weights, training=training)
 
-    def _project_output(self, context, query):
+    def _project_output(self, context: Tensor, query: Tensor) -> Tensor:
         if self.use_gate:
             context = context * self.gate_dense(query)
         return self.output_dense(context)
 
-    def _zero_without_keys(self, output, mask):
+    def _zero_without_keys(self, output: Tensor, mask: BooleanMask) -> Tensor:
         """Takes the bias from queries that have nothing to attend to."""
         if mask is None or not self.use_bias:
             return output
         attends = ops.any(mask, axis=(1, 3))  # -> (batch or 1, query or 1)
         return zero_masked(output, ops.broadcast_to(attends, ops.shape(output)[:2]))
 
-    def step_key_value(self, inputs, index):
+    def step_key_value(self, inputs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """As `project_key_value` for one decoding step: all inputs are at position `index`."""
         keys = step_product(self.key_dense, inputs)
         if self.position is not None:
             keys = self.position.rotate(keys, ops.reshape(index, (1,)))
         return keys, step_product(self.value_dense, inputs)
 
-    def attend_cached(self, query, keys, values, mask, index=None):
+    def attend_cached(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: BooleanMask,
+        index: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Attends from one decoding step to cached keys and values; see `cached_attention`.
 
         All queries (batch, query, width) are at position `index`, and each position has as many
@@ -425,16 +476,27 @@ class MultiHeadAttention(Composite):
         output = step_product(self.output_dense, context)
         return self._zero_without_keys(output, mask), weights
 
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape | None = None, key_shape: Shape | None = None
+    ) -> Shape:
         """Returns the query's shape with the output's width."""
         if value_shape is not None:
             check_lengths(value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
 
     def compute_output_spec(
-        self, query, value, key=None, query_mask=None, value_mask=None, key_mask=None,
-        attention_mask=None, return_attention_scores=False, training=None, use_causal_mask=False,
-    ):  # fmt: skip
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: BooleanMask | None = None,
+        value_mask: BooleanMask | None = None,
+        key_mask: BooleanMask | None = None,
+        attention_mask: BooleanMask | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+    ) -> Any:
         """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
         shape = self.compute_output_shape(query.shape, value.shape, getattr(key, "shape", None))
         output = keras.KerasTensor(shape, self.compute_dtype)
@@ -445,17 +507,17 @@ class MultiHeadAttention(Composite):
             shape = self.axes.weights_shape(self.num_heads, query.shape, value.shape)
         return output, keras.KerasTensor(shape, "float32")
 
-    def compute_mask(self, query, previous_mask):
+    def compute_mask(self, query: Tensor, previous_mask: Any) -> BooleanMask | None:
         """Returns the query's mask."""
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        plain = ("num_heads", "key_dim", "value_dim", "num_key_value_heads", "dropout", "use_bias")
-        plain += ("use_gate", "window", "flash_attention", "seed")
+        plain = "num_heads key_dim value_dim num_key_value_heads dropout use_bias use_gate window"
+        plain += " flash_attention seed"
         serialize_regularizer = keras.regularizers.serialize
         own = {
-            **{name: getattr(self, name) for name in plain},
+            **{name: getattr(self, name) for name in plain.split()},
             "output_shape": self.output_width and list(self.output_width),
             "attention_axes": self.attention_axes and list(self.attention_axes),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
@@ -470,13 +532,13 @@ class MultiHeadAttention(Composite):
         return {**super().get_config(), **own}
 
 
-def cast_alike(dtype, *tensors):
+def cast_alike(dtype: str, *tensors: Tensor) -> list[Tensor]:
     """Casts each tensor; those that are one object stay one."""
     cast = {id(tensor): ops.cast(tensor, dtype) for tensor in tensors}
     return [cast[id(tensor)] for tensor in tensors]
 
 
-def checked_output_shape(output_shape, output_dim):
+def checked_output_shape(output_shape: Any, output_dim: int | None) -> tuple[int, ...] | None:
     """Returns the output's last axes as a tuple, or None for the query's width."""
     if output_dim is not None:
         output_dim = arguments.positive_integer("output_dim", output_dim)
@@ -498,7 +560,7 @@ def checked_output_shape(output_shape, output_dim):
         ) from None
 
 
-def checked_window(window, sliding_window):
+def checked_window(window: int | None, sliding_window: int | None = None) -> int | None:
     """Returns how far a query sees, from one of the two ways to say it."""
     if sliding_window is None:
         return None if window is None else arguments.non_negative_integer("window", window)
@@ -510,7 +572,7 @@ def checked_window(window, sliding_window):
     return arguments.positive_integer("sliding_window", sliding_window) - 1
 
 
-def checked_flash(flash_attention, dropout):
+def checked_flash(flash_attention: bool | None, dropout: float) -> bool | None:
     """Returns `flash_attention`, or refuses it beside dropout on the weights."""
     if flash_attention and dropout:
         raise ValueError(
@@ -520,7 +582,7 @@ def checked_flash(flash_attention, dropout):
     return arguments.plain(flash_attention)
 
 
-def checked_key_value_heads(num_key_value_heads, num_heads):
+def checked_key_value_heads(num_key_value_heads: int | None, num_heads: int) -> int:
     """Returns the number of heads of keys and values, a divisor of `num_heads`."""
     if num_key_value_heads is None:
         return num_heads

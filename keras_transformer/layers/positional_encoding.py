@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import Tensor
 from keras_transformer.layers.positions import AddedPosition
 from keras_transformer.layers.sinusoids import sin_cos
 
@@ -47,7 +48,7 @@ class PositionalEncoding(AddedPosition):
     [[0.0, 1.0, 0.0, 1.0], [0.841, 0.54, 0.01, 1.0]]
     """
 
-    def rows(self, positions):
+    def rows(self, positions: Tensor) -> Tensor:
         """Returns float32 rows (..., d_model) of integer `positions` (...)."""
         pairs = np.arange((self.d_model + 1) // 2, dtype="float64")
         waves = sin_cos(positions, 10000.0 ** (-2.0 * pairs / self.d_model))

@@ -4,13 +4,14 @@
 or a model takes either as `position`; an attention layer takes the second.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -18,23 +19,23 @@ from keras_transformer.layers.sinusoids import LARGEST_POSITION
 from keras_transformer.masking import boolean_mask, integer_ids
 
 
-def length_of(tensor):
+def length_of(tensor: Tensor) -> Any:
     """The length (axis 1): a plain integer where it is known in advance, else a tensor."""
     return ops.shape(tensor)[1] if tensor.shape[1] is None else tensor.shape[1]
 
 
-def position_range(length):
+def position_range(length: Any) -> Tensor:
     """Positions 0 to length - 1: a NumPy array for a plain integer, else a tensor."""
     numpy_api = np if isinstance(length, int) else ops
     return numpy_api.arange(length, dtype="int32")
 
 
-def has_begun(mask):
+def has_begun(mask: BooleanMask) -> BooleanMask:
     """True from the first True of each row of `mask` (batch, length) on."""
     return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
 
 
-def count_positions(mask):
+def count_positions(mask: BooleanMask) -> Tensor:
     """Counts 0, 1, 2, ... from the first True of each row of `mask`; 0 before it.
 
     Args:
@@ -46,7 +47,7 @@ def count_positions(mask):
     return ops.maximum(ops.cumsum(ops.cast(has_begun(mask), "int32"), axis=1) - 1, 0)
 
 
-def key_distances(query_positions, key_positions):
+def key_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     """How far each key comes after each query: int32 (query, key)."""
     query, key = (ops.cast(p, "int32") for p in (query_positions, key_positions))
     return key[None, :] - query[:, None]
@@ -55,7 +56,13 @@ def key_distances(query_positions, key_positions):
 class AddedPosition(Composite):
     """The base of `PositionalEncoding` and `LearnedPositionalEncoding`, which define `rows`."""
 
-    def __init__(self, max_length=None, combine="add", dropout=0.0, **kwargs):
+    def __init__(
+        self,
+        max_length: int | None = None,
+        combine: str = "add",
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round positions that are floats
         self.max_length = arguments.optional(arguments.positive_integer, "max_length", max_length)
@@ -66,7 +73,7 @@ class AddedPosition(Composite):
         self.dropout = arguments.rate("dropout", dropout)
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the dropout."""
         self.d_model = input_shape[-1]
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy)
@@ -74,11 +81,17 @@ class AddedPosition(Composite):
         self.built = True
         self.adopt()
 
-    def rows(self, positions):
+    def rows(self, positions: Tensor) -> Tensor:
         """Returns float32 rows (..., d_model) of integer `positions` (...), NumPy or tensor."""
         raise NotImplementedError
 
-    def call(self, inputs, positions=None, training=None, mask=None):
+    def call(
+        self,
+        inputs: Tensor,
+        positions: Tensor | None = None,
+        training: bool | None = None,
+        mask: BooleanMask | None = None,
+    ) -> Tensor:
         """Returns `inputs` combined with the rows of their positions.
 
         Positions count from the first True of each row of `mask` (batch, length). `positions`
@@ -92,14 +105,14 @@ class AddedPosition(Composite):
             encoding = encoding[None] if mask is None else counted_rows(encoding, mask)
         return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
 
-    def _given_rows(self, positions):
+    def _given_rows(self, positions: Tensor) -> Tensor:
         """Rows of positions that are known only at run time; NaN where there is no such row."""
         limit = LARGEST_POSITION + 1 if self.max_length is None else self.max_length
         known = ops.logical_and(positions >= 0, positions < limit)
         rows = self.rows(ops.where(known, positions, 0))  # -> (batch, length, d_model)
         return ops.where(known[..., None], rows, float("nan"))
 
-    def encoding(self, length):
+    def encoding(self, length: Any) -> Tensor:
         """Returns the first `length` rows, float32 (length, d_model)."""
         if self.max_length is None:
             return ops.convert_to_tensor(self.rows(position_range(length)))
@@ -111,7 +124,7 @@ class AddedPosition(Composite):
         # A length that is known only at run time and too large makes the sum with the input fail.
         return ops.convert_to_tensor(self.rows(np.arange(self.max_length)))[:length]
 
-    def apply_encoding(self, inputs, encoding):
+    def apply_encoding(self, inputs: Tensor, encoding: Tensor) -> Tensor:
         """Combines inputs (batch, length, d_model) with rows that broadcast to them."""
         encoding = ops.cast(encoding, inputs.dtype)
         if self.combine == "add":
@@ -119,18 +132,18 @@ class AddedPosition(Composite):
         encoding = ops.broadcast_to(encoding, ops.shape(inputs))
         return ops.concatenate([inputs, encoding], axis=-1)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape, twice as wide for "concat"."""
         width = input_shape[-1] * (2 if self.combine == "concat" else 1)
         return (*input_shape[:-1], width)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {"max_length": self.max_length, "combine": self.combine, "dropout": self.dropout}
         return {**super().get_config(), **own}
 
 
-def counted_rows(encoding, mask):
+def counted_rows(encoding: Tensor, mask: BooleanMask) -> Tensor:
     """Rows of `encoding` (length, d_model), counted from the first True of each row of `mask`."""
     mask = boolean_mask("mask", mask)
     if len(mask.shape) != 2:
@@ -150,15 +163,17 @@ class AttentionPosition(keras.layers.Layer):
     it needs. Positions are integers: a NumPy array where they are known in advance, else a tensor.
     """
 
-    def build_for_heads(self, num_heads, key_dim):
+    def build_for_heads(self, num_heads: int, key_dim: int) -> None:
         """Builds the layer for an attention with these heads."""
         raise NotImplementedError
 
-    def rotate(self, heads, positions):
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """Returns queries or keys (batch, length, heads, key_dim) at `positions` (length,)."""
         return heads
 
-    def bias(self, query_positions, key_positions, causal=False):
+    def bias(
+        self, query_positions: Tensor, key_positions: Tensor, causal: bool = False
+    ) -> Tensor | None:
         """Returns a float32 bias (1, heads, query, key) for the scores, or None for none."""
         return None
 
@@ -169,7 +184,7 @@ class Shared(NamedTuple):
     position: AttentionPosition | None
 
 
-def checked_attention_position(position):
+def checked_attention_position(position: Any) -> AttentionPosition | None:
     """Returns a copy of `position`, or of its saved configuration; raises `ValueError`.
 
     Two layers that hold one position would save it in one of them only, hence the copy.
@@ -189,7 +204,7 @@ def checked_attention_position(position):
     return type(position).from_config(position.get_config())
 
 
-def checked_position(position, dtype):
+def checked_position(position: Any, dtype: str | None) -> AddedPosition | AttentionPosition | None:
     """Returns a copy of a position of either kind, for a block, a stack or a model.
 
     An `AddedPosition` computes in `dtype`, the policy of the layer that adds it.
@@ -206,7 +221,7 @@ def checked_position(position, dtype):
     return type(position).from_config({**position.get_config(), "dtype": dtype})
 
 
-def position_config(position):
+def position_config(position: Any) -> Any:
     """Returns what `get_config` saves of a position or None."""
     if position is None:
         return None

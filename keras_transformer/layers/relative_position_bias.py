@@ -1,10 +1,13 @@
 """The relative position bias of T5: a learnt number for each head and each bucket of distances."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Shape, Tensor
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.positions import (
     AttentionPosition,
@@ -48,7 +51,7 @@ class RelativePositionBias(AttentionPosition):
     (1, 2, 3, 5)
     """
 
-    def __init__(self, num_buckets=32, max_distance=128, **kwargs):
+    def __init__(self, num_buckets: int = 32, max_distance: int = 128, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_buckets = arguments.positive_integer("num_buckets", num_buckets)
         self.max_distance = arguments.positive_integer("max_distance", max_distance)
@@ -62,7 +65,7 @@ class RelativePositionBias(AttentionPosition):
                 f"Received: max_distance={max_distance}, num_buckets={num_buckets}"
             )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the numbers, (num_buckets, heads)."""
         self.bucket_bias = self.add_weight(
             name="bucket_bias",
@@ -72,12 +75,12 @@ class RelativePositionBias(AttentionPosition):
         )
         self.built = True
 
-    def build_for_heads(self, num_heads, key_dim):
+    def build_for_heads(self, num_heads: int, key_dim: int) -> None:
         """Builds for `num_heads` heads."""
         if not self.built:
             self.build((None, num_heads, None, None))
 
-    def call(self, inputs, causal=False):
+    def call(self, inputs: Tensor, causal: bool = False) -> Tensor:
         """Returns scores with the bias added."""
         query, key = (
             static or dynamic
@@ -86,7 +89,7 @@ class RelativePositionBias(AttentionPosition):
         bias = self.bias(position_range(query), position_range(key), causal)
         return ops.cast(inputs, "float32") + bias
 
-    def bias(self, query_positions, key_positions, causal=False):
+    def bias(self, query_positions: Tensor, key_positions: Tensor, causal: bool = False) -> Tensor:
         """Returns the bias (1, heads, query, key)."""
         distance = key_distances(query_positions, key_positions)
         num_buckets = self.num_buckets if causal else self.num_buckets // 2
@@ -99,17 +102,17 @@ class RelativePositionBias(AttentionPosition):
         bias = looked_up(self.bucket_bias, buckets)
         return ops.cast(ops.transpose(bias, (2, 0, 1))[None], "float32")
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {"num_buckets": self.num_buckets, "max_distance": self.max_distance}
         return {**super().get_config(), **own}
 
 
-def distance_buckets(num_buckets, max_distance):
+def distance_buckets(num_buckets: int, max_distance: int) -> Tensor:
     """The bucket of each distance 0 to `max_distance`, int32, in whole numbers throughout.
 
     A distance d from `exact = num_buckets / 2` on has the bucket

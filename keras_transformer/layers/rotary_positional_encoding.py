@@ -1,12 +1,14 @@
 """Rotary positions: queries and keys turned by angles that grow with their position."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Shape, Tensor
 from keras_transformer.layers.positions import AttentionPosition, position_range
 from keras_transformer.layers.sinusoids import sin_cos
 
@@ -58,14 +60,14 @@ class RotaryPositionalEncoding(AttentionPosition):
 
     def __init__(
         self,
-        base=10000.0,
-        scaling=None,
-        factor=1.0,
-        original_max_length=None,
-        beta_fast=32.0,
-        beta_slow=1.0,
-        **kwargs,
-    ):
+        base: float = 10000.0,
+        scaling: str | None = None,
+        factor: float = 1.0,
+        original_max_length: int | None = None,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.base = arguments.positive_number("base", base)
         self.scaling = arguments.one_of("scaling", scaling, (None, "linear", "yarn"))
@@ -89,7 +91,7 @@ class RotaryPositionalEncoding(AttentionPosition):
             )
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Finds the frequencies; there are no weights."""
         key_dim = input_shape[-1]
         if key_dim is None or key_dim % 2:
@@ -106,10 +108,10 @@ class RotaryPositionalEncoding(AttentionPosition):
         self.frequencies = tuple(frequencies)
         self.built = True
 
-    def _yarn_share(self, key_dim):
+    def _yarn_share(self, key_dim: int) -> np.ndarray:
         """How much of each frequency is divided, 0 to 1 along the pairs."""
 
-        def pair_with_turns(turns):
+        def pair_with_turns(turns: float) -> float:
             wavelength = self.original_max_length / turns
             return key_dim * math.log(wavelength / (2 * math.pi)) / (2 * math.log(self.base))
 
@@ -118,19 +120,19 @@ class RotaryPositionalEncoding(AttentionPosition):
         ramp = (np.arange(key_dim // 2) - first) / max(last - first, 0.001)
         return np.clip(ramp, 0, 1)
 
-    def build_for_heads(self, num_heads, key_dim):
+    def build_for_heads(self, num_heads: int, key_dim: int) -> None:
         """Builds for heads of width `key_dim`."""
         if not self.built:
             self.build((None, None, num_heads, key_dim))
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         """Returns `inputs` turned by their positions 0, 1, 2, ..."""
         length = inputs.shape[1]
         return self.rotate(
             inputs, position_range(ops.shape(inputs)[1] if length is None else length)
         )
 
-    def rotate(self, heads, positions):
+    def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """Returns queries or keys turned by `positions` (length,)."""
         sine, cosine = (
             ops.convert_to_tensor(wave)[:, None, :] * self.stretch
@@ -142,11 +144,11 @@ class RotaryPositionalEncoding(AttentionPosition):
         )
         return ops.cast(turned, heads.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "base": self.base,

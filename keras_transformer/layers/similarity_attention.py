@@ -1,9 +1,12 @@
 """Attention of a recurrent decoder's states to all states of the encoder, by any similarity."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Shape, Tensor
 from keras_transformer.layers.attention import MASKED_SCORE
 from keras_transformer.masking import boolean_mask
 
@@ -11,7 +14,7 @@ SIMILARITIES = ("dot", "scaled_dot", "cosine", "general", "additive")
 LEAST_SQUARE = 1e-8  # vectors shorter than 1e-4 have shorter unit vectors
 
 
-def unit_vectors(vectors):
+def unit_vectors(vectors: Tensor) -> Tensor:
     """The vectors (..., width) divided by their lengths; one of zeros stays so.
 
     In float32, for the squares that float16 cannot hold. The maximum gives a vector of zeros a
@@ -66,12 +69,12 @@ class SimilarityAttention(keras.layers.Layer):
     [0.33, 0.33, 0.33]
     """
 
-    def __init__(self, similarity="additive", **kwargs):
+    def __init__(self, similarity: str = "additive", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.similarity = arguments.one_of("similarity", similarity, SIMILARITIES)
         self.supports_masking = True
 
-    def build(self, query_shape, memory_shape):
+    def build(self, query_shape: Shape, memory_shape: Shape) -> None:
         """Makes the weights of the similarity."""
         query_width, width = query_shape[-1], memory_shape[-1]
         if self.similarity in ("dot", "scaled_dot", "cosine") and query_width != width:
@@ -90,7 +93,9 @@ class SimilarityAttention(keras.layers.Layer):
             self.vector = self.add_weight(shape=(width, 1), name="vector")
         self.built = True
 
-    def call(self, query, memory, memory_mask=None):
+    def call(
+        self, query: Tensor, memory: Tensor, memory_mask: BooleanMask | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns the context and the weights."""
         mask = None
         if memory_mask is not None:
@@ -107,7 +112,7 @@ class SimilarityAttention(keras.layers.Layer):
         context = ops.einsum("bqs,bsd->bqd", ops.cast(weights, memory.dtype), memory)
         return context, weights
 
-    def _scores(self, query, memory):
+    def _scores(self, query: Tensor, memory: Tensor) -> Tensor:
         """Similarities (batch, query, source)."""
         if self.similarity == "additive":
             query = ops.expand_dims(ops.matmul(query, self.query_kernel), 2)
@@ -121,10 +126,10 @@ class SimilarityAttention(keras.layers.Layer):
             query = query * memory.shape[-1] ** -0.5
         return ops.einsum("bqd,bsd->bqs", query, memory)
 
-    def compute_mask(self, query, memory, previous_mask=None):
+    def compute_mask(self, query: Tensor, memory: Tensor, previous_mask: Any = None) -> None:
         """The outputs carry no mask."""
         return None
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {**super().get_config(), "similarity": self.similarity}

@@ -1,7 +1,11 @@
 """Sines and cosines of positions, as exact as float32 at any position."""
 
+from typing import Any
+
 import numpy as np
 from keras import ops
+
+from keras_transformer.arguments import Tensor
 
 # Positions in a tensor are split into digits of this base, the lowest digit first.
 DIGIT_BASE = 128
@@ -9,7 +13,7 @@ NUM_DIGITS = 3
 LARGEST_POSITION = DIGIT_BASE**NUM_DIGITS - 1
 
 
-def sin_cos(positions, frequencies):
+def sin_cos(positions: Tensor, frequencies: Any) -> tuple[Tensor, Tensor]:
     """float32 sines and cosines (..., n) of integer `positions` (...) times `frequencies` (n,).
 
     A NumPy array of positions is computed in float64. A float32 angle is off by 5e-4 at position

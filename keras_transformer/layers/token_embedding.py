@@ -1,9 +1,12 @@
 """Token ids to vectors, and vectors back to logits with the same matrix."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
@@ -11,7 +14,7 @@ from keras_transformer.masking import AttachMask, dtype_name, integer_ids, paddi
 HALF = ("float16", "bfloat16")
 
 
-def float32_product(hidden, embeddings):
+def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
     """float32 `hidden @ transpose(embeddings)` of half-precision tensors.
 
     The gradient of Keras's own, two products of the size of the logits, is float32 as well before
@@ -19,8 +22,8 @@ def float32_product(hidden, embeddings):
     """
 
     @ops.custom_gradient
-    def product(hidden, embeddings):
-        def gradient(*args, upstream=None):
+    def product(hidden: Tensor, embeddings: Tensor) -> tuple[Tensor, Any]:
+        def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
             upstream = args[0] if upstream is None else upstream  # PyTorch names it
             upstream = ops.cast(upstream, hidden.dtype)
             rows = ops.reshape(upstream, (-1, upstream.shape[-1]))
@@ -40,11 +43,13 @@ class Table(keras.layers.ReversibleEmbedding):
     it may be beyond all numbers, and in bfloat16 a sum of ones stays at 256.
     """
 
-    def add_weight(self, *args, **kwargs):
+    def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a weight that is not cast."""
         return super().add_weight(*args, **{**kwargs, "autocast": False})
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(
+        self, mode: Any = None, type_check: bool = True, config: dict[str, Any] | None = None
+    ) -> None:
         """Quantizes the weights as Keras does those of its own class."""
         super().quantize(mode, type_check=False, config=config)
 
@@ -88,7 +93,7 @@ class TokenEmbedding(Composite):
     ((1, 3, 8), (1, 3, 11))
     """
 
-    def __init__(self, vocab_size, d_model, pad_id=0, **kwargs):
+    def __init__(self, vocab_size: int, d_model: int, pad_id: int = 0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.vocab_size = arguments.positive_integer("vocab_size", vocab_size)
         self.d_model = arguments.positive_integer("d_model", d_model)
@@ -107,13 +112,13 @@ class TokenEmbedding(Composite):
         self.embedding.supports_masking = True  # logits of masked positions need no warning
         self.adopt()
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Builds the matrix."""
         if not self.embedding.built:
             self.embedding.build(input_shape)
         self.built = True
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         """Returns the scaled vectors of ids, or with `reverse` the logits of hidden vectors."""
         if reverse:
             return self._logits(ops.cast(inputs, self.compute_dtype))
@@ -124,23 +129,23 @@ class TokenEmbedding(Composite):
         # `compute_mask` cannot tell such ids from hidden vectors.
         return self.attach_mask(vectors, mask=padding_mask(ids, self.pad_id))
 
-    def _vectors(self, ids):
+    def _vectors(self, ids: Ids) -> Tensor:
         if dtype_name(ids) not in ("int32", "int64"):
             ids = ops.cast(ids, "int32")
         if self.embedding.quantization_mode:
             return self.embedding(ids)
         return ops.cast(looked_up(self.embedding.embeddings, ids), self.compute_dtype)
 
-    def _logits(self, hidden):
+    def _logits(self, hidden: Tensor) -> Logits:
         if self.compute_dtype in HALF and not self.embedding.quantization_mode:
             return float32_product(hidden, ops.cast(self.embedding.embeddings, self.compute_dtype))
         return self.embedding(hidden, reverse=True)
 
-    def logits(self, hidden):
+    def logits(self, hidden: Tensor) -> Logits:
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
         return self(hidden, reverse=True)
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> BooleanMask | None:
         """Returns True at real tokens for ids, and None for hidden vectors.
 
         Floats are ids when they are (batch, length) of another length than d_model.
@@ -150,18 +155,18 @@ class TokenEmbedding(Composite):
         )
         return padding_mask(inputs, self.pad_id) if is_ids else None
 
-    def compute_output_spec(self, inputs, reverse=False):
+    def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> Any:
         """Returns the symbolic vectors of ids, or float32 logits."""
         if reverse:
             return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")
         integer_ids("ids", inputs, self.vocab_size)  # refuses a dtype before the model runs
         return keras.KerasTensor((*inputs.shape, self.d_model), self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of `ids` with d_model appended."""
         return (*input_shape, self.d_model)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {"vocab_size": self.vocab_size, "d_model": self.d_model, "pad_id": self.pad_id}
         return {**super().get_config(), **own}

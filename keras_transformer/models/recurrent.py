@@ -1,9 +1,12 @@
 """The recurrent encoder-decoder with attention, which the Transformer came after."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
 from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -24,7 +27,7 @@ CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
 NUM_STATES = {"lstm": 2, "gru": 1}
 
 
-def check_shapes(target, source, memory):
+def check_shapes(target: Shape, source: Shape, memory: Tensor) -> None:
     """Raises `ValueError` where the shapes, as far as known, are not of the same sentences."""
     batches, lengths = {target[0], source[0], memory[0]}, {source[1], memory[1]}
     if len(batches - {None}) > 1 or len(lengths - {None}) > 1:
@@ -35,7 +38,7 @@ def check_shapes(target, source, memory):
         )
 
 
-def tokens_first(ids, is_token):
+def tokens_first(ids: Ids, is_token: BooleanMask) -> Tensor:
     """Ids (batch, length) with the padding of each row, wherever it is, behind its tokens."""
     if 0 in ids.shape:
         return ids
@@ -45,7 +48,7 @@ def tokens_first(ids, is_token):
     return ops.take_along_axis(ids, order, axis=1)
 
 
-def in_their_places(states, is_token):
+def in_their_places(states: Tensor, is_token: BooleanMask) -> Tensor:
     """States (batch, length, width) of `tokens_first` where the tokens were; padding has others."""
     if 0 in is_token.shape:
         return states
@@ -118,20 +121,20 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def __init__(
         self,
-        vocab_size=None,
-        source_vocab_size=None,
-        target_vocab_size=None,
-        num_layers=1,
-        d_model=256,
-        cell="lstm",
-        attention="additive",
-        dropout=0.1,
-        scheduled_sampling=0.0,
-        pad_id=0,
-        bos_id=2,
-        eos_id=3,
-        **kwargs,
-    ):
+        vocab_size: int | None = None,
+        source_vocab_size: int | None = None,
+        target_vocab_size: int | None = None,
+        num_layers: int = 1,
+        d_model: int = 256,
+        cell: str = "lstm",
+        attention: str | None = "additive",
+        dropout: float = 0.1,
+        scheduled_sampling: Any = 0.0,
+        pad_id: int = 0,
+        bos_id: int = 2,
+        eos_id: int = 3,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
             vocab_size, source_vocab_size, target_vocab_size
@@ -153,7 +156,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         self._create_layers()
         self.adopt()
 
-    def _create_layers(self):
+    def _create_layers(self) -> None:
         options = {"dtype": self.dtype_policy}
         self.source_embedding, self.target_embedding = new_embeddings(self)
         numbers = range(self.num_layers)
@@ -188,7 +191,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         if self.scheduled_sampling:
             self.sampling_seed = keras.random.SeedGenerator()
 
-    def _recurrent(self, width, name):
+    def _recurrent(self, width: int, name: str) -> Any:
         """A recurrent layer, on TensorFlow without cuDNN.
 
         Keras's check before cuDNN refuses masks with a row of padding alone, which fills batches,
@@ -201,7 +204,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
             width, return_sequences=True, use_cudnn=use_cudnn, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Builds every layer; their shapes follow from the constructor's arguments."""
         if self.built:
             return
@@ -212,13 +215,13 @@ class RecurrentSeq2Seq(SequenceToSequence):
         for layer in (*self.encoder_layers, *self.decoder_layers):
             layer.build(hidden_shape)
         self.bridge.build((None, self.d_model))
-        if self.attention:
+        if self.similarity_attention is not None and self.combination is not None:
             self.similarity_attention.build(hidden_shape, hidden_shape)
             self.combination.build((None, None, 2 * self.d_model))
         self.built = True
         self.adopt()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = pair_of_ids(self, inputs)
         memory = self.encode(source_ids, training=training)
@@ -226,7 +229,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
             target_ids = self._sample_targets(target_ids, memory, source_ids)
         return self.decode(target_ids, memory, source_ids, training=training)
 
-    def _sample_targets(self, target_ids, memory, source_ids):
+    def _sample_targets(self, target_ids: Ids, memory: Tensor, source_ids: Ids) -> Ids:
         """Returns the target with some tokens replaced by what the decoder would have written."""
         target_ids = integer_ids("target_ids", target_ids)
         logits = self.decode(target_ids, memory, source_ids, training=True)
@@ -239,7 +242,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
             self.bos_id,
         )
 
-    def encode(self, source_ids, training=None):
+    def encode(self, source_ids: Ids, training: bool | None = None) -> Tensor:
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
@@ -251,12 +254,14 @@ class RecurrentSeq2Seq(SequenceToSequence):
             hidden = layer(dropout(hidden, training=training), mask=mask, training=training)
         return ops.where(ops.expand_dims(mask, -1), hidden, 0)
 
-    def decode(self, target_ids, memory, source_ids, training=None):
+    def decode(
+        self, target_ids: Ids, memory: Tensor, source_ids: Ids, training: bool | None = None
+    ) -> Logits:
         """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
         hidden, _ = self._run_decoder(target_ids, memory, source_ids, training)
         return self.target_embedding.logits(hidden)
 
-    def attention_weights(self, source_ids, target_ids):
+    def attention_weights(self, source_ids: Ids, target_ids: Ids) -> list[Tensor]:
         """Returns the weights over the source, (batch, 1, target, source), in a list of one layer.
 
         Without attention they are equal over the real tokens.
@@ -265,7 +270,9 @@ class RecurrentSeq2Seq(SequenceToSequence):
         _, weights = self._run_decoder(target_ids, memory, source_ids, False)
         return [ops.expand_dims(weights, 1)]
 
-    def _run_decoder(self, target_ids, memory, source_ids, training):
+    def _run_decoder(
+        self, target_ids: Ids, memory: Tensor, source_ids: Ids, training: bool | None
+    ) -> tuple[Tensor, Tensor]:
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(source_ids, self.pad_id)
@@ -283,34 +290,33 @@ class RecurrentSeq2Seq(SequenceToSequence):
         hidden, weights = self.attend(hidden, memory, mask)
         return self.output_dropout(hidden, training=training), weights
 
-    def first_states(self, memory, mask):
+    def first_states(self, memory: Tensor, mask: BooleanMask) -> list[list[Tensor]]:
         """The decoder's states before the first token, a list of lists of (batch, d_model)."""
         states = self.bridge(self._last_states(memory, mask))
         parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
         each = NUM_STATES[self.cell]
         return [parts[start : start + each] for start in range(0, len(parts), each)]
 
-    def _last_states(self, memory, mask):
+    def _last_states(self, memory: Tensor, mask: BooleanMask) -> Tensor:
         """Where each direction of the encoder ended, (batch, d_model)."""
         half, source = self.d_model // 2, ops.shape(mask)[1]
         if 0 in mask.shape:
             return ops.zeros((ops.shape(mask)[0], self.d_model), memory.dtype)
         places = ops.arange(source, dtype="int32")
         # -> where each direction has read the last of the source, (batch, 1, 1)
-        ends = (
-            ops.max(ops.where(mask, places, 0), axis=1),
-            ops.min(ops.where(mask, places, source - 1), axis=1),
-        )
-        ends = [ops.reshape(end, (-1, 1, 1)) for end in ends]
+        ends = [
+            ops.reshape(ops.max(ops.where(mask, places, 0), axis=1), (-1, 1, 1)),
+            ops.reshape(ops.min(ops.where(mask, places, source - 1), axis=1), (-1, 1, 1)),
+        ]
         read = [
             ops.take_along_axis(part, ops.broadcast_to(end, (ops.shape(part)[0], 1, half)), axis=1)
             for part, end in zip((memory[..., :half], memory[..., half:]), ends, strict=True)
         ]
         return ops.concatenate(read, axis=-1)[:, 0]
 
-    def attend(self, states, memory, mask):
+    def attend(self, states: Tensor, memory: Tensor, mask: BooleanMask) -> tuple[Tensor, Tensor]:
         """What the logits are made of, (batch, target, d_model), and the weights of the source."""
-        if not self.attention:
+        if self.similarity_attention is None or self.combination is None:
             weights = ops.cast(mask, "float32")
             weights = weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
             shape = (*ops.shape(states)[:2], ops.shape(mask)[1])
@@ -318,10 +324,10 @@ class RecurrentSeq2Seq(SequenceToSequence):
         context, weights = self.similarity_attention(states, memory, memory_mask=mask)
         return self.combination(ops.concatenate([states, context], axis=-1)), weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        names = ("vocab_size", "source_vocab_size", "target_vocab_size", "num_layers", "d_model")
-        names += ("cell", "attention", "dropout", "pad_id", "bos_id", "eos_id")
-        own = {name: getattr(self, name) for name in names}
+        names = "vocab_size source_vocab_size target_vocab_size num_layers d_model cell attention"
+        names += " dropout pad_id bos_id eos_id"
+        own = {name: getattr(self, name) for name in names.split()}
         own["scheduled_sampling"] = share_config(self.scheduled_sampling)
         return {**super().get_config(), **own}

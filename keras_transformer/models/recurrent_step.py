@@ -1,8 +1,11 @@
 """One decoding step of the recurrent model, for a search over one batch."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.masking import padding_mask
 
 
@@ -14,16 +17,16 @@ class RecurrentStep:
     source, (rows, source). The rows of a sentence are adjacent and read one memory.
     """
 
-    def __init__(self, model, source_ids, memory, max_length):
+    def __init__(self, model: Any, source_ids: Ids, memory: Tensor, max_length: int) -> None:
         self.model = model
         self.memory = memory
         self.mask = padding_mask(source_ids, model.pad_id)
 
-    def first_state(self, beam_size):
+    def first_state(self, beam_size: int) -> Any:
         """The decoder's states before the first token; the search repeats them for its beams."""
         return self.model.first_states(self.memory, self.mask)
 
-    def __call__(self, tokens, index, states):
+    def __call__(self, tokens: Ids, index: Tensor, states: Tensor) -> tuple[Logits, Any, Tensor]:
         """Decodes one position."""
         model = self.model
         # A slice, which does not carry the mask of the embedding: a cell needs none.

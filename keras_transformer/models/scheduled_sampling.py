@@ -3,10 +3,13 @@
 Bengio et al. 2015, with the two passes of Mihaylova and Martins 2019.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.decoding.result import IMPOSSIBLE
 from keras_transformer.layers.positions import has_begun
 from keras_transformer.masking import padding_mask
@@ -14,7 +17,7 @@ from keras_transformer.masking import padding_mask
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 
 
-def checked_share(share):
+def checked_share(share: Any) -> Any:
     """A share in [0, 1), or a schedule of it; `ValueError` for anything else."""
     if isinstance(share, dict):
         share = keras.saving.deserialize_keras_object(share)
@@ -29,13 +32,13 @@ def checked_share(share):
         ) from error
 
 
-def share_config(share):
+def share_config(share: Any) -> Any:
     """What `checked_share` reads again, fit for JSON."""
     is_schedule = isinstance(share, Schedule)
     return keras.saving.serialize_keras_object(share) if is_schedule else share
 
 
-def share_now(share, seed):
+def share_now(share: Any, seed: keras.random.SeedGenerator) -> Tensor:
     """The share at this step of the training.
 
     The seed generator counts the steps: so every backend's compiled step knows them, and they are
@@ -44,7 +47,14 @@ def share_now(share, seed):
     return share(ops.cast(seed.state, "float32")[1]) if isinstance(share, Schedule) else share
 
 
-def mix_in_written(target_ids, logits, share, seed, pad_id, bos_id):
+def mix_in_written(
+    target_ids: Ids,
+    logits: Logits,
+    share: Any,
+    seed: keras.random.SeedGenerator,
+    pad_id: int,
+    bos_id: int,
+) -> Tensor:
     """Replaces a share of the target's tokens by the most likely ones.
 
     Args:

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
 from keras_transformer.layers.positions import count_positions
 
 
@@ -33,14 +34,14 @@ class ScoreResult(NamedTuple):
     perplexity: Any
 
 
-def shift_right(target_ids, is_token, bos_id, pad_id):
+def shift_right(target_ids: Ids, is_token: BooleanMask, bos_id: int, pad_id: int) -> Tensor:
     """The decoder's inputs for these outputs: each row starts with `bos_id` at its first token."""
     before = ops.pad(target_ids, [(0, 0), (1, 0)], constant_values=pad_id)[:, :-1]
     is_first = ops.logical_and(is_token, count_positions(is_token) == 0)
     return ops.where(is_first, bos_id, before)
 
 
-def check_alike(name, shape, other, other_shape):
+def check_alike(name: str, shape: Shape, other: str, other_shape: Shape) -> None:
     """Raises `ValueError` for two shapes that differ where both are known."""
     sizes = zip(shape, other_shape, strict=False)
     differ = any(one != two for one, two in sizes if None not in (one, two))

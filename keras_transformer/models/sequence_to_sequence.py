@@ -1,10 +1,13 @@
 """What all models from source ids to target ids share: training, search and scores."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.arguments import BooleanMask, Ids, Tensor
+from keras_transformer.decoding import BeamSearch, DecodeResult
 from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.layers.composite import Composite
 from keras_transformer.losses import token_crossentropy
@@ -23,33 +26,42 @@ class SequenceToSequence(Composite, keras.Model):
     A subclass has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.autocast = False  # it would round ids that are floats
 
     @property
-    def input_dtype(self):
+    def input_dtype(self) -> str:
         """The dtype of ids in what Keras exports; its own choice is the compute dtype."""
         return "int32"
 
-    def _build_once(self):
+    def _build_once(self) -> None:
         # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
         # precision it would list half-precision copies, whose gradients nobody resets. The shapes
         # are those of the last `build`, which Keras's `export` reads.
         if not self.built:
             self.build(((None, None), (None, None)))
 
-    def fit(self, x=None, y=None, *args, class_weight=None, **kwargs):
+    def fit(
+        self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
+    ) -> Any:
         """Trains as Keras's `fit`, without `class_weight`."""
         self._refuse_untrainable(class_weight)
         return super().fit(x, y, *args, **kwargs)
 
-    def train_on_batch(self, x, y=None, sample_weight=None, class_weight=None, **kwargs):
+    def train_on_batch(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Trains as Keras's `train_on_batch`, without `class_weight`."""
         self._refuse_untrainable(class_weight)
         return super().train_on_batch(x, y, sample_weight, **kwargs)
 
-    def _refuse_untrainable(self, class_weight):
+    def _refuse_untrainable(self, class_weight: Any) -> None:
         """Raises `ValueError` where Keras would train by wrong weights, or fail without a reason.
 
         Not in `compile`: Keras does not call one that is overridden when it loads a model.
@@ -68,13 +80,13 @@ class SequenceToSequence(Composite, keras.Model):
 
     def generate(
         self,
-        source_ids,
-        search=None,
-        max_length=None,
-        prefix_ids=None,
-        length_limits=None,
-        length_penalty=None,
-    ):
+        source_ids: Ids,
+        search: Any = None,
+        max_length: int | None = None,
+        prefix_ids: Ids | None = None,
+        length_limits: Any = None,
+        length_penalty: Tensor | None = None,
+    ) -> DecodeResult:
         """Searches for the best outputs, one cached step a token.
 
         The best is that of the largest score: of a beam `log p(output | source)`, divided by
@@ -147,22 +159,27 @@ class SequenceToSequence(Composite, keras.Model):
             length_penalty=length_penalty,
         )
 
-    def _paper_limits(self, source_ids, source_lengths, length_limits):
+    def _paper_limits(
+        self, source_ids: Ids, source_lengths: Tensor, length_limits: Any
+    ) -> tuple[Any, Tensor]:
         """Returns the longest output of the batch, and of each sentence: its source and 50 more."""
         batch_size, source_length = ops.shape(source_ids)
         max_length = source_length + EXTRA_LENGTH
         positions = getattr(self, "target_positions", None)
-        if getattr(positions, "max_length", None) is not None:
-            # A length that is known has to stay a number: JAX takes no other for a shape.
+        longest = getattr(positions, "max_length", None)
+        if longest is not None:
+            # A known length stays a number: JAX takes only numbers for a shape.
             least_of = min if isinstance(max_length, int) else ops.minimum
-            max_length = least_of(max_length, positions.max_length)
+            max_length = least_of(max_length, longest)
         limits = source_lengths + EXTRA_LENGTH
         if length_limits is not None:
             own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
             limits = ops.minimum(limits, own)
         return max_length, limits
 
-    def score(self, source_ids, target_ids, label_mask=None):
+    def score(
+        self, source_ids: Ids, target_ids: Ids, label_mask: BooleanMask | None = None
+    ) -> ScoreResult:
         """Log-probabilities of given outputs; `ScoreResult` has the formulas and an example.
 
         Args:

@@ -1,13 +1,22 @@
 """The Transformer: encoder, decoder, embeddings and output, as a Keras model."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
+from keras_transformer.layers.decoder import DecoderStates
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.encoder import EncoderStates
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.layers.multi_head_attention import checked_window
-from keras_transformer.layers.positions import AddedPosition, checked_position, position_config
+from keras_transformer.layers.positions import (
+    AddedPosition,
+    checked_position,
+    position_config,
+)
 from keras_transformer.losses import mean_divergence
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
@@ -85,31 +94,31 @@ class Transformer(SequenceToSequence):
 
     def __init__(
         self,
-        vocab_size=None,
-        source_vocab_size=None,
-        target_vocab_size=None,
-        num_layers=6,
-        d_model=512,
-        num_heads=8,
-        d_ff=2048,
-        dropout=0.1,
-        norm_first=False,
-        activation="relu",
-        pad_id=0,
-        bos_id=2,
-        eos_id=3,
+        vocab_size: int | None = None,
+        source_vocab_size: int | None = None,
+        target_vocab_size: int | None = None,
+        num_layers: int = 6,
+        d_model: int = 512,
+        num_heads: int = 8,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        norm_first: bool = False,
+        activation: Any = "relu",
+        pad_id: int = 0,
+        bos_id: int = 2,
+        eos_id: int = 3,
         *,
-        position=None,
-        embedding_dropout=None,
-        attention_dropout=0.0,
-        feed_forward_dropout=0.0,
-        rms_norm=False,
-        num_key_value_heads=None,
-        window=None,
-        remat=False,
-        r_drop=0.0,
-        **kwargs,
-    ):
+        position: Any = None,
+        embedding_dropout: float | None = None,
+        attention_dropout: float = 0.0,
+        feed_forward_dropout: float = 0.0,
+        rms_norm: bool = False,
+        num_key_value_heads: int | None = None,
+        window: int | None = None,
+        remat: bool = False,
+        r_drop: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
             vocab_size, source_vocab_size, target_vocab_size
@@ -133,14 +142,14 @@ class Transformer(SequenceToSequence):
         self.num_key_value_heads = arguments.optional(
             arguments.positive_integer, "num_key_value_heads", num_key_value_heads
         )
-        self.window = checked_window(window, None)
+        self.window = checked_window(window)
         self.remat = arguments.boolean("remat", remat)
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position
         self._create_layers(checked_position(position, self.dtype_policy))
         self.adopt()
 
-    def _create_layers(self, position):
+    def _create_layers(self, position: Any) -> None:
         dtype = self.dtype_policy
         self.source_embedding, self.target_embedding = new_embeddings(self)
         # Layers of their own, so that source and target draw their dropout from two streams.
@@ -153,33 +162,34 @@ class Transformer(SequenceToSequence):
         if added:
             self.source_positions = self._own_position(position, "source_positions")
             self.target_positions = self._own_position(position, "target_positions")
-        self.encoder, self.decoder = (
-            stack(
-                self.num_layers,
-                self.num_heads,
-                self.d_ff,
-                self.dropout,
-                self.norm_first,
-                self.activation,
-                attention_dropout=self.attention_dropout,
-                feed_forward_dropout=self.feed_forward_dropout,
-                rms_norm=self.rms_norm,
-                num_key_value_heads=self.num_key_value_heads,
-                window=self.window,
-                remat=self.remat,
-                position=None if added else self._own_position(position, f"{name}_position"),
-                dtype=dtype,
-                name=name,
-            )
-            for stack, name in ((Encoder, "encoder"), (Decoder, "decoder"))
-        )
+        options = {
+            "num_layers": self.num_layers,
+            "num_heads": self.num_heads,
+            "d_ff": self.d_ff,
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "activation": self.activation,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.feed_forward_dropout,
+            "rms_norm": self.rms_norm,
+            "num_key_value_heads": self.num_key_value_heads,
+            "window": self.window,
+            "remat": self.remat,
+            "dtype": dtype,
+        }
+        inside = [
+            None if added else self._own_position(position, f"{side}_position")
+            for side in ("encoder", "decoder")
+        ]
+        self.encoder = Encoder(**options, position=inside[0], name="encoder")
+        self.decoder = Decoder(**options, position=inside[1], name="decoder")
 
-    def _own_position(self, position, name):
+    def _own_position(self, position: Any, name: str) -> Any:
         """A layer with the settings of `position`, so that nobody else's is built here."""
         config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}
         return type(position).from_config(config)
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Shape | None = None) -> None:
         """Builds every layer; their shapes follow from the constructor's arguments."""
         if self.built:
             return
@@ -195,18 +205,20 @@ class Transformer(SequenceToSequence):
         self.built = True
         self.adopt()
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = pair_of_ids(self, inputs)
         memory = self.encode(source_ids, training=training)
         return self.decode(target_ids, memory, source_ids, training=training)
 
-    def encode(self, source_ids, training=None):
+    def encode(self, source_ids: Ids, training: bool | None = None) -> Tensor:
         """Returns the memory (batch, source, d_model) of `source_ids` (batch, source)."""
         embedded, mask = self._embed_source(source_ids, training)
         return self.encoder(embedded, padding_mask=mask, training=training)
 
-    def decode(self, target_ids, memory, source_ids, training=None):
+    def decode(
+        self, target_ids: Ids, memory: Tensor, source_ids: Ids, training: bool | None = None
+    ) -> Logits:
         """Returns float32 logits (batch, target, vocab); `source_ids` says what is padding."""
         embedded, mask = self._embed_target(target_ids, training)
         hidden = self.decoder(
@@ -218,14 +230,16 @@ class Transformer(SequenceToSequence):
         )
         return self.target_embedding.logits(hidden)
 
-    def attention_weights(self, source_ids, target_ids):
+    def attention_weights(self, source_ids: Ids, target_ids: Ids) -> list[Tensor]:
         """Returns the weights of each decoder layer over the source.
 
         They are float32 (batch, heads, target, source), in a list of one tensor for each layer.
         """
         return self._inspect(source_ids, target_ids)[1].attention_weights
 
-    def self_attention_weights(self, source_ids, target_ids):
+    def self_attention_weights(
+        self, source_ids: Ids, target_ids: Ids
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Returns the weights of source and target over themselves.
 
         They are two lists of one tensor for each layer: of the encoder, float32 (batch, heads,
@@ -234,14 +248,16 @@ class Transformer(SequenceToSequence):
         encoder, decoder = self._inspect(source_ids, target_ids)
         return encoder.attention_weights, decoder.self_attention_weights
 
-    def _inspect(self, source_ids, target_ids):
+    def _inspect(self, source_ids: Ids, target_ids: Ids) -> tuple[EncoderStates, DecoderStates]:
         """Returns the `EncoderStates` and the `DecoderStates` of a pair."""
         embedded, source_mask = self._embed_source(source_ids)
         encoder = self.encoder.inspect(embedded, source_mask)
         embedded, target_mask = self._embed_target(target_ids)
         return encoder, self.decoder.inspect(embedded, encoder.outputs, target_mask, source_mask)
 
-    def _embed_source(self, source_ids, training=False):
+    def _embed_source(
+        self, source_ids: Ids, training: bool | None = False
+    ) -> tuple[Tensor, BooleanMask]:
         """Returns embeddings with positions (batch, source, d_model), and the padding mask."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
@@ -251,7 +267,9 @@ class Transformer(SequenceToSequence):
             embedded = self.source_positions(embedded, mask=mask)
         return self.source_dropout(embedded, training=training), mask
 
-    def _embed_target(self, target_ids, training=False):
+    def _embed_target(
+        self, target_ids: Ids, training: bool | None = False
+    ) -> tuple[Tensor, BooleanMask]:
         """Returns embeddings with positions (batch, target, d_model), and the padding mask."""
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
@@ -261,7 +279,14 @@ class Transformer(SequenceToSequence):
             embedded = self.target_positions(embedded, mask=mask)
         return self.target_dropout(embedded, training=training), mask
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Tensor | None = None,
+        sample_weight: Any = None,
+        training: bool | None = True,
+    ) -> Tensor:
         """Returns the compiled loss, in training with R-drop."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if not (training and self.r_drop):
@@ -271,7 +296,7 @@ class Transformer(SequenceToSequence):
         divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
         return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "vocab_size": self.vocab_size,

@@ -1,8 +1,11 @@
 """One decoding step of the Transformer, for a search over one batch."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.layers.dense import apart
 from keras_transformer.masking import padding_mask
 
@@ -17,7 +20,7 @@ class TransformerStep:
 
     follows_paths = True
 
-    def __init__(self, model, source_ids, memory, max_length):
+    def __init__(self, model: Any, source_ids: Ids, memory: Tensor, max_length: int) -> None:
         self.model = model
         self.sizes = (ops.shape(source_ids)[0], max_length)
         self.mask = padding_mask(source_ids, model.pad_id)
@@ -25,11 +28,13 @@ class TransformerStep:
         positions = model.target_positions
         self.encoding = None if positions is None else positions.encoding(max_length)
 
-    def first_state(self, beam_size):
+    def first_state(self, beam_size: int) -> Any:
         """Empty caches for the hypotheses of all sentences."""
         return self.model.decoder.start_cache(*self.sizes, beam_size)
 
-    def __call__(self, tokens, index, caches, paths=None):
+    def __call__(
+        self, tokens: Ids, index: Tensor, caches: Any, paths: Ids | None = None
+    ) -> tuple[Logits, Any, Tensor]:
         """Decodes one position."""
         model = self.model
         hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)

@@ -1,12 +1,17 @@
 """The vocabularies of a model: their sizes, special ids and embeddings, and checks of ids."""
 
+from typing import Any
+
 from keras_transformer import arguments
+from keras_transformer.arguments import Ids
 from keras_transformer.decoding.call_arguments import refuse_ids_outside
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.masking import integer_ids
 
 
-def checked_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
+def checked_vocabularies(
+    vocab_size: int | None, source_vocab_size: int | None, target_vocab_size: int | None
+) -> list[int | None]:
     """Returns the sizes of one joint vocabulary or two separate ones, or raises `ValueError`."""
     joint = vocab_size is not None
     separate = (source_vocab_size is not None, target_vocab_size is not None)
@@ -23,7 +28,7 @@ def checked_vocabularies(vocab_size, source_vocab_size, target_vocab_size):
     ]
 
 
-def check_special_ids(model):
+def check_special_ids(model: Any) -> None:
     """Raises `ValueError` unless the special ids are three different ids of the vocabulary."""
     special_ids = (model.pad_id, model.bos_id, model.eos_id)
     vocab_size = model.vocab_size or min(model.source_vocab_size, model.target_vocab_size)
@@ -35,14 +40,14 @@ def check_special_ids(model):
         )
 
 
-def vocabulary_sizes(model):
+def vocabulary_sizes(model: Any) -> tuple[int, int]:
     """The sizes of the source's and the target's vocabulary."""
     if model.vocab_size:
         return model.vocab_size, model.vocab_size
     return model.source_vocab_size, model.target_vocab_size
 
 
-def new_embeddings(model):
+def new_embeddings(model: Any) -> tuple[TokenEmbedding, ...]:
     """The source's and the target's embedding: one layer for a joint vocabulary, or one for each.
 
     One layer ties the source, the target and the output (Vaswani et al. 2017, section 3.4).
@@ -56,7 +61,7 @@ def new_embeddings(model):
     )
 
 
-def token_ids(name, ids, vocab_size):
+def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
     """Returns `ids` as a tensor (batch, length), or raises `ValueError` when they are no such ids.
 
     Tensors are not read. An id outside of the vocabulary in a tensor means what the backend makes
@@ -71,7 +76,7 @@ def token_ids(name, ids, vocab_size):
     return tensor
 
 
-def pair_of_ids(model, inputs):
+def pair_of_ids(model: Any, inputs: Any) -> tuple[Ids, Ids]:
     """Returns (source_ids, target_ids), or raises `ValueError` when `inputs` are no such pair."""
     if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
         raise ValueError(
@@ -82,7 +87,7 @@ def pair_of_ids(model, inputs):
     return tuple(integer_ids(*side) for side in sides)
 
 
-def _described(inputs):
+def _described(inputs: Any) -> str:
     if isinstance(inputs, dict):
         return f"a dict with the keys {list(inputs)}"
     if isinstance(inputs, (list, tuple)):
