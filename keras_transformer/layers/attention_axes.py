@@ -34,8 +34,10 @@ class AttentionAxes:
         """Returns (rows, length, ...) of (batch, *axes, ...)."""
         shape = _sizes(tensor)
         rest = tuple(range(len(self.axes) + len(self.free) + 1, len(shape)))
+        # -> (batch, *free, *axes, ...)
         moved = ops.transpose(tensor, (0, *self.free, *self.axes, *rest))
         length = math.prod(shape[axis] for axis in self.axes)
+        # -> (batch * free, length, ...)
         return ops.reshape(moved, (-1, length, *(shape[axis] for axis in rest)))
 
     def split(self, merged: Tensor, like: Tensor) -> Tensor:
@@ -43,9 +45,11 @@ class AttentionAxes:
         shape = _sizes(like)
         rest = _sizes(merged)[2:]
         order = (0, *self.free, *self.axes)
+        # -> (batch, *free, *axes, ...)
         moved = ops.reshape(merged, (*(shape[axis] for axis in order), *rest))
         back = [order.index(axis) for axis in range(len(order))]
         rest_axes = range(len(order), len(order) + len(rest))
+        # -> the order of `like`
         return ops.transpose(moved, (*back, *rest_axes))
 
     def merge_shape(self, shape: Shape) -> Shape:
@@ -71,6 +75,7 @@ class AttentionAxes:
         keys = [key_sizes[axis] for axis in self.axes]
         heads = mask.shape[1 + len(self.free)]
         mask = ops.broadcast_to(mask, (*rows, heads, *queries, *keys))
+        # -> (batch * free, heads, query, key)
         return ops.reshape(mask, (-1, heads, math.prod(queries), math.prod(keys)))
 
     def split_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -268,7 +268,7 @@ class DecoderLayer(Block):
             visible_slots(index, cache[0].shape[2] or ops.shape(cache[0])[2], self.window, paths),
             index,
         )
-        attended = ops.reshape(attended, ops.shape(inputs))
+        attended = ops.reshape(attended, ops.shape(inputs))  # -> (rows, 1, d_model)
         hidden = self.self_attention_residual.leave(inputs, attended)
         weights = None
         if projected_memory is not None:
@@ -285,6 +285,7 @@ class DecoderLayer(Block):
         batch = ops.shape(keys)[0]
         sentences = ops.maximum(batch, 1) if keys.shape[0] is None else max(batch, 1)
         beams = ops.shape(hidden)[0] // sentences
+        # -> (batch, beam, d_model)
         query = ops.reshape(query, (batch, beams, hidden.shape[-1]))
         mask = ops.ones((1, 1), "bool")
         if memory_mask is not None:
@@ -292,7 +293,7 @@ class DecoderLayer(Block):
         attended, weights = self.cross_attention.attend_cached(
             query, keys, values, mask[:, None, None, :]
         )
-        attended = ops.reshape(attended, ops.shape(hidden))
+        attended = ops.reshape(attended, ops.shape(hidden))  # -> (rows, 1, d_model)
         return self.cross_attention_residual.leave(hidden, attended), weights
 
     def compute_output_shape(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> Shape:
@@ -319,4 +320,5 @@ def visible_slots(
     length = slots // beams
     own = paths[:, :, :length, None] == ops.arange(beams, dtype=paths.dtype)
     own = ops.logical_and(own, visible[:, None])
+    # (batch, beam, length, beam) -> (batch, 1, beam, slots)
     return ops.reshape(own, (-1, 1, beams, slots))

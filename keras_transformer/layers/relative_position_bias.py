@@ -99,7 +99,8 @@ class RelativePositionBias(AttentionPosition):
         if not causal:
             after = ops.take(table, ops.clip(distance, 0, self.max_distance), axis=0)
             buckets = ops.where(distance > 0, after + num_buckets, before)
-        bias = looked_up(self.bucket_bias, buckets)
+        bias = looked_up(self.bucket_bias, buckets)  # -> (query, key, heads)
+        # -> (1, heads, query, key)
         return ops.cast(ops.transpose(bias, (2, 0, 1))[None], "float32")
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

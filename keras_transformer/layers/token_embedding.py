@@ -26,10 +26,12 @@ def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
         def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
             upstream = args[0] if upstream is None else upstream  # PyTorch names it
             upstream = ops.cast(upstream, hidden.dtype)
+            # -> (batch * length, vocab), and (batch * length, d_model)
             rows = ops.reshape(upstream, (-1, upstream.shape[-1]))
             inputs = ops.reshape(hidden, (-1, hidden.shape[-1]))
             return ops.matmul(upstream, embeddings), ops.matmul(ops.transpose(rows), inputs)
 
+        # -> (d_model, vocab)
         matrix = ops.transpose(ops.cast(embeddings, "float32"))
         return ops.matmul(ops.cast(hidden, "float32"), matrix), gradient
 

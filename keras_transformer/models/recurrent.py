@@ -55,6 +55,7 @@ def in_their_places(states: Tensor, is_token: BooleanMask) -> Tensor:
     batch, length, width = ops.shape(states)
     order = ops.maximum(ops.cumsum(ops.cast(is_token, "int32"), axis=1) - 1, 0)
     rows = order + length * ops.arange(batch, dtype="int32")[:, None]
+    # -> (batch, length, width), each token's state in its place
     states = looked_up(ops.reshape(states, (-1, states.shape[-1])), rows)
     return ops.reshape(states, (batch, length, width))
 

@@ -42,6 +42,7 @@ class RecurrentStep:
         hidden, weights = model.attend(queries, self.memory, self.mask)
         rows = ops.shape(tokens)[0]
         logits = model.target_embedding.logits(hidden)
+        # -> (rows, vocab)
         logits = ops.reshape(logits, (rows, logits.shape[-1]))
         # A search has no gradient: an eager backend need not keep its steps.
         return keras.tree.map_structure(
