@@ -285,7 +285,7 @@ def integer_ids(name: str, ids: Ids, vocab_size: int | None = None) -> Ids:
     elif vocab_size is not None and vocab_size - 1 > LARGEST_EXACT[dtype]:
         raise ValueError(
             f"`{name}` must be of a dtype that holds the whole vocabulary exactly, as with "
-            f'`keras.Input((None,), dtype="int32"): {dtype} does so up to {LARGEST_EXACT[dtype]}. '
+            f'`keras.Input((None,), dtype="int32")`: {dtype} does so up to {LARGEST_EXACT[dtype]}. '
             f"Received: {name} of dtype {dtype} for a vocabulary of {vocab_size}"
         )
     return ops.cast(tensor, "int32")

@@ -1,5 +1,6 @@
 """Layers made of layers: `trainable` reaches all of them, whenever it is set, and is saved."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -15,8 +16,8 @@ class Composite(keras.layers.Layer):
 
     Args:
         trainable_inside: what `get_config` saves: `{path: trainable}` of the layers inside that
-            differ from the layer around them. A path is made of names, as "layer_0/attention";
-            one of no layer has no effect.
+            differ from the layer around them. A path is made of attributes, as
+            "layers.0/attention"; a path of no layer gives a warning.
         **kwargs: the arguments of every Keras layer.
 
     Raises:
@@ -51,7 +52,8 @@ class Composite(keras.layers.Layer):
             for layer in inside[self._num_adopted :]:
                 layer.trainable = False
         self._num_adopted = len(inside)
-        set_trainable_inside(self, self._trainable_later)
+        if self._trainable_later:
+            set_trainable_inside(self, self._trainable_later)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of every layer, and which layers inside differ in `trainable`."""
@@ -80,29 +82,57 @@ def layers_inside(layer: Any) -> list[keras.layers.Layer]:
     return layer._flatten_layers(include_self=False, recursive=False)
 
 
+def children_of(layer: Any) -> dict[str, keras.layers.Layer]:
+    """The layers that `layer` itself holds, by what tells them apart in another process.
+
+    That is the attribute that holds them, "head" or "layers.0": Keras counts up the names that it
+    gives by itself. A functional or `Sequential` model saves the names of its layers.
+    """
+    left = {id(child): child for child in layers_inside(layer)}
+    children = {}
+    saves_names = isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+    attributes = {} if saves_names else {**vars(layer), **vars(layer).get("_modules", {})}
+    for name, value in attributes.items():
+        if name in ("_layers", "_modules"):
+            continue
+        items = {name: value}
+        if isinstance(value, (list, tuple)):
+            items = {f"{name}.{number}": item for number, item in enumerate(value)}
+        elif isinstance(value, dict):
+            items = {f"{name}.{key}": item for key, item in value.items()}
+        children |= {key: left.pop(id(item)) for key, item in items.items() if id(item) in left}
+    return {**children, **{child.name: child for child in left.values()}}
+
+
 def trainable_inside(layer: Any) -> dict[str, bool]:
     """`{path: trainable}` of all layers inside that differ from the layer around them."""
     differing = {}
-    for child in layers_inside(layer):
+    for key, child in children_of(layer).items():
         if child.trainable != layer.trainable:
-            differing[child.name] = child.trainable
+            differing[key] = child.trainable
         deeper = trainable_inside(child)
-        differing.update({f"{child.name}/{path}": value for path, value in deeper.items()})
+        differing.update({f"{key}/{path}": value for path, value in deeper.items()})
     return {**differing, **getattr(layer, "_trainable_later", {})}
 
 
-def set_trainable_inside(layer: Any, values: Any) -> None:
+def set_trainable_inside(layer: Any, values: dict[str, bool]) -> None:
     """Sets `{path: trainable}`; a composite layer keeps those of layers that it has yet to make."""
-    inside, later = {child.name: child for child in layers_inside(layer)}, {}
+    inside, later = children_of(layer), {}
     for path, value in values.items():
-        name, _, deeper = path.partition("/")
-        if name not in inside:
+        key, _, deeper = path.partition("/")
+        if key not in inside:
             later[path] = value
         elif deeper:
-            child = inside[name]
+            child = inside[key]
             kept = getattr(child, "_trainable_later", {})
             set_trainable_inside(child, {**kept, deeper: value})
         else:
-            inside[name].trainable = value
+            inside[key].trainable = value
     if isinstance(layer, Composite):
         layer._trainable_later = later
+    if later and layer.built:
+        warnings.warn(
+            f"`trainable_inside` names layers that {layer.name} does not have: "
+            f"{', '.join(sorted(later))}. They change nothing.",
+            stacklevel=2,
+        )

@@ -157,7 +157,7 @@ class DecoderLayer(Block):
         self._check_memory(memory)
         options = {"return_attention_scores": with_weights, "training": training}
         if self.added_position is not None:
-            inputs = self.added_position(inputs, mask=masks.padding, training=training)
+            inputs = self.added_position(inputs, padding_mask=masks.padding, training=training)
         inputs = zero_masked(inputs, masks.padding)
 
         normed = self.self_attention_residual.enter(inputs)

@@ -38,7 +38,7 @@ class Encoder(Stack):
 
     Returns:
         A tensor of the layer's compute dtype. `inspect` returns the hidden states and the
-        attention weights of each layer too.
+        attention weights of each layer too. In a functional model it needs a layer around it.
 
     Raises:
         ValueError: for a bad argument or a mask of floats.

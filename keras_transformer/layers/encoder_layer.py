@@ -113,7 +113,7 @@ class EncoderLayer(Block):
     ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`, with None for weights that are not asked for."""
         if self.added_position is not None:
-            inputs = self.added_position(inputs, mask=padding_mask, training=training)
+            inputs = self.added_position(inputs, padding_mask=padding_mask, training=training)
         inputs = zero_masked(inputs, padding_mask)
 
         normed = self.attention_residual.enter(inputs)

@@ -25,8 +25,8 @@ class LearnedPositionalEncoding(AddedPosition):
 
     Shapes:
         inputs: (batch, length, d_model). positions: (batch, length) integers in place of 0, 1,
-        2, ..., for packed sequences (`masking.segment_positions`). Output: that of inputs, or
-        (batch, length, 2 * d_model).
+        2, ..., for packed sequences (`masking.segment_positions`). padding_mask: boolean
+        (batch, length). Output: that of inputs, or (batch, length, 2 * d_model).
 
     Returns:
         A tensor of the layer's compute dtype.
@@ -35,9 +35,9 @@ class LearnedPositionalEncoding(AddedPosition):
         ValueError: for a bad argument, an input longer than `max_length`, or a mask that is not
             boolean (batch, length).
 
-    Masking: passes the mask of its input on. Positions count from the first real token of a row,
-    so padding on the left changes nothing; padding between tokens keeps its places. Positions
-    that are given win over the mask.
+    Masking: passes the mask of its input on. Positions count from the first real token of a row
+    by that mask and `padding_mask`, so padding on the left changes nothing. Padding between tokens
+    keeps its places. `positions` replace what the masks say.
 
     Reference: Gehring et al. 2017, "Convolutional Sequence to Sequence Learning", section 3.1;
     Vaswani et al. 2017, "Attention Is All You Need", section 3.5 and table 3, row E.

@@ -24,8 +24,8 @@ class PositionalEncoding(AddedPosition):
 
     Shapes:
         inputs: (batch, length, d_model). positions: (batch, length) integers in place of 0, 1,
-        2, ..., for packed sequences (`masking.segment_positions`). Output: that of inputs, or
-        (batch, length, 2 * d_model).
+        2, ..., for packed sequences (`masking.segment_positions`). padding_mask: boolean
+        (batch, length). Output: that of inputs, or (batch, length, 2 * d_model).
 
     Returns:
         A tensor of the layer's compute dtype; the encoding is computed before the cast.
@@ -34,9 +34,9 @@ class PositionalEncoding(AddedPosition):
         ValueError: for a bad argument, an input longer than `max_length`, or a mask that is not
             boolean (batch, length).
 
-    Masking: passes the mask of its input on. Positions count from the first real token of a row,
-    so padding on the left changes nothing; padding between tokens keeps its places. Positions
-    that are given win over the mask.
+    Masking: passes the mask of its input on. Positions count from the first real token of a row
+    by that mask and `padding_mask`, so padding on the left changes nothing. Padding between tokens
+    keeps its places. `positions` replace what the masks say.
 
     Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.5.
 

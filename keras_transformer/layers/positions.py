@@ -16,7 +16,7 @@ from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.sinusoids import LARGEST_POSITION
-from keras_transformer.masking import boolean_mask, integer_ids
+from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, integer_ids
 
 
 def length_of(tensor: Tensor) -> Any:
@@ -78,6 +78,7 @@ class AddedPosition(Composite):
         self.d_model = input_shape[-1]
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy)
         self.dropout_layer.build(input_shape)
+        self.read_mask = ReadMask(dtype=self.dtype_policy, name="read_mask")
         self.built = True
         self.adopt()
 
@@ -90,19 +91,22 @@ class AddedPosition(Composite):
         inputs: Tensor,
         positions: Tensor | None = None,
         training: bool | None = None,
-        mask: BooleanMask | None = None,
+        padding_mask: BooleanMask | None = None,
     ) -> Tensor:
         """Returns `inputs` combined with the rows of their positions.
 
-        Positions count from the first True of each row of `mask` (batch, length). `positions`
-        (batch, length) replace the counted ones.
+        Positions count from the first True of each row of the mask (batch, length): that of
+        `inputs`, combined with `padding_mask`. `positions` (batch, length) replace them.
         """
+        # Not an argument that Keras fills in: a functional model saves it with the call, and a
+        # file of a model without it would not load.
+        mask = combine_masks(padding_mask, *self.read_mask(inputs))
         inputs = ops.cast(inputs, self.compute_dtype)
         if positions is not None:
             encoding = self._given_rows(ops.cast(integer_ids("positions", positions), "int32"))
         else:
             encoding = self.encoding(length_of(inputs))  # -> (length, d_model)
-            encoding = encoding[None] if mask is None else counted_rows(encoding, mask)
+            encoding = encoding[None] if mask is None else counted_rows(encoding, mask, inputs)
         return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
 
     def _given_rows(self, positions: Tensor) -> Tensor:
@@ -143,13 +147,16 @@ class AddedPosition(Composite):
         return {**super().get_config(), **own}
 
 
-def counted_rows(encoding: Tensor, mask: BooleanMask) -> Tensor:
+def counted_rows(encoding: Tensor, mask: BooleanMask, inputs: Tensor) -> Tensor:
     """Rows of `encoding` (length, d_model), counted from the first True of each row of `mask`."""
-    mask = boolean_mask("mask", mask)
-    if len(mask.shape) != 2:
+    mask = boolean_mask("padding_mask", mask)
+    shape, expected = tuple(mask.shape), tuple(inputs.shape[:2])
+    pairs = zip(shape, expected, strict=False)
+    differ = any(None not in pair and len({*pair}) > 1 for pair in pairs)
+    if len(shape) != 2 or differ:
         raise ValueError(
-            "the mask of positions must be (batch, length). "
-            f"Received: a mask of shape {tuple(mask.shape)}"
+            "`padding_mask` must be (batch, length). Received: a mask of shape "
+            f"{shape} for inputs of shape (batch, length, d_model) = {tuple(inputs.shape)}"
         )
     # As many positions as rows: a longer input makes the sum with them fail.
     positions = count_positions(mask)[:, : length_of(encoding[None])]

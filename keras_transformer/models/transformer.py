@@ -264,7 +264,7 @@ class Transformer(SequenceToSequence):
         mask = padding_mask(source_ids, self.pad_id)
         embedded = self.source_embedding(source_ids)
         if self.source_positions is not None:
-            embedded = self.source_positions(embedded, mask=mask)
+            embedded = self.source_positions(embedded, padding_mask=mask)
         return self.source_dropout(embedded, training=training), mask
 
     def _embed_target(
@@ -276,7 +276,7 @@ class Transformer(SequenceToSequence):
         mask = padding_mask(target_ids, self.pad_id)
         embedded = self.target_embedding(target_ids)
         if self.target_positions is not None:
-            embedded = self.target_positions(embedded, mask=mask)
+            embedded = self.target_positions(embedded, padding_mask=mask)
         return self.target_dropout(embedded, training=training), mask
 
     def compute_loss(

@@ -339,3 +339,36 @@ def test_a_keras_twin_of_an_attention_with_a_frozen_projection_has_its_weights()
     twin = attention.to_keras()
     pairs = zip(twin.get_weights(), attention.get_weights(), strict=True)
     assert all((a == b).all() for a, b in pairs)
+
+
+class Headed(Encoder):
+    """An encoder with layers that Keras names, in attributes, a list and a dictionary."""
+
+    def build(self, input_shape):
+        self._first = keras.layers.Dense(3)
+        self.second = keras.layers.Dense(3)
+        self.listed = [keras.layers.Dense(3), keras.layers.Dense(3)]
+        self.named = {"one": keras.layers.Dense(3), "other": keras.layers.Dense(3)}
+        for layer in self.heads():
+            layer.build(input_shape)
+        super().build(input_shape)
+
+    def heads(self):
+        return [self._first, self.second, *self.listed, *self.named.values()]
+
+
+@pytest.mark.parametrize("frozen", range(6))
+def test_a_freeze_stays_at_its_layer_whatever_names_keras_counts_up_to(frozen):
+    encoder = Headed(1, 2, 16)
+    encoder.build((None, None, 4))
+    encoder.heads()[frozen].trainable = False
+    keras.layers.Dense(3)  # takes a name, as other models of a process do
+    again = Headed.from_config(json.loads(json.dumps(encoder.get_config())))
+    again.build((None, None, 4))
+    assert [head.trainable for head in again.heads()] == [n != frozen for n in range(6)]
+
+
+def test_a_path_of_no_layer_is_reported_when_all_layers_are_there():
+    encoder = Encoder(1, 2, 16, trainable_inside={"layers.7/attention": False})
+    with pytest.warns(UserWarning, match="layers.7/attention"):
+        encoder.build((None, None, 4))

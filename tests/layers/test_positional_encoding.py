@@ -190,7 +190,7 @@ def test_a_mask_says_where_a_row_begins_and_holes_keep_their_places(kind, combin
     expected = array(layer(inputs, positions=COUNTED))
     run = prepared(way, lambda x, mask: layer(with_mask(x, mask)), [inputs, MASK], tmp_path)
     np.testing.assert_allclose(run(inputs, MASK), expected, atol=1e-6)
-    run = prepared(way, lambda x, mask: layer(x, mask=mask), [inputs, MASK], tmp_path)
+    run = prepared(way, lambda x, mask: layer(x, padding_mask=mask), [inputs, MASK], tmp_path)
     np.testing.assert_allclose(run(inputs, MASK), expected, atol=1e-6)
 
 
@@ -198,8 +198,8 @@ def test_a_mask_says_where_a_row_begins_and_holes_keep_their_places(kind, combin
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_mask_of_padding_on_the_right_changes_no_bit(kind, policy):
     layer, inputs = of_kind(kind, dtype=policy), normal(1, 2, 5, 6)
-    run = compiled(lambda x, mask: layer(x, mask=mask), [inputs, MASK[:2]])
-    for masked in (layer(inputs, mask=MASK[:2]), run(inputs, MASK[:2])):
+    run = compiled(lambda x, mask: layer(x, padding_mask=mask), [inputs, MASK[:2]])
+    for masked in (layer(inputs, padding_mask=MASK[:2]), run(inputs, MASK[:2])):
         np.testing.assert_array_equal(array(masked), array(layer(inputs)))
 
 
@@ -209,14 +209,14 @@ def test_positions_that_are_given_win_over_the_mask(kind):
     expected = array(layer(inputs, positions=positions))
     masked = with_mask(ops.convert_to_tensor(inputs), ops.convert_to_tensor(MASK))
     np.testing.assert_array_equal(array(layer(masked, positions=positions)), expected)
-    np.testing.assert_array_equal(array(layer(inputs, positions, mask=MASK)), expected)
+    np.testing.assert_array_equal(array(layer(inputs, positions, padding_mask=MASK)), expected)
 
 
 @each_kind
 def test_an_input_without_rows_or_without_positions_stays_empty(kind):
     layer = of_kind(kind)
     for shape in ((0, 5, 6), (2, 0, 6), (0, 0, 6)):
-        assert array(layer(np.zeros(shape), mask=np.zeros(shape[:2], bool))).shape == shape
+        assert array(layer(np.zeros(shape), padding_mask=np.zeros(shape[:2], bool))).shape == shape
 
 
 def test_a_masked_input_longer_than_max_length_fails_too():
@@ -224,8 +224,8 @@ def test_a_masked_input_longer_than_max_length_fails_too():
     layer.build((None, None, 4))
     inputs, mask = np.zeros((2, 4, 4), "float32"), np.array([[False, True, True, True]] * 2)
     with pytest.raises(ValueError, match="length 4, max_length=3"):
-        layer(inputs, mask=mask)
-    run = compiled(lambda x, mask: layer(x, mask=mask), [inputs, mask])
+        layer(inputs, padding_mask=mask)
+    run = compiled(lambda x, mask: layer(x, padding_mask=mask), [inputs, mask])
     assert array(run(inputs[:, :3], mask[:, :3])).shape == (2, 3, 4)
     with pytest.raises(Exception, match=r"max_length|[Ii]ncompatible shapes"):
         run(inputs, mask)
@@ -234,14 +234,16 @@ def test_a_masked_input_longer_than_max_length_fails_too():
 @pytest.mark.parametrize("mask", [np.ones((1, 3), "float32"), np.ones((1, 3, 3), bool)])
 def test_what_is_no_padding_mask_is_refused(mask):
     with pytest.raises(ValueError, match=r"boolean|\(batch, length\)") as found:
-        PositionalEncoding()(np.zeros((1, 3, 4)), mask=mask)
+        PositionalEncoding()(np.zeros((1, 3, 4)), padding_mask=mask)
     assert str(mask.dtype) in str(found.value) or str(mask.shape) in str(found.value)
 
 
 def test_learned_positions_counted_from_a_mask_have_their_gradient():
     layer, inputs = of_kind("learned"), normal(1, 5, 5, 6)
     weights = normal(2, 5, 5, 6)
-    _, (found,) = gradients(lambda x: ops.sum(layer(x, mask=MASK) * weights), [inputs], layer)
+    _, (found,) = gradients(
+        lambda x: ops.sum(layer(x, padding_mask=MASK) * weights), [inputs], layer
+    )
     expected = np.zeros((9, 6))
     np.add.at(expected, COUNTED, weights)
     np.testing.assert_allclose(found, expected, atol=1e-5)
