@@ -4,6 +4,7 @@ import codecs
 import gzip
 import random
 import re
+import unicodedata
 import zlib
 from pathlib import Path
 
@@ -40,6 +41,10 @@ def read_lines(path):
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
+        if nuls := data.count(0):
+            raise ValueError(
+                f"{path}: is not text: it holds {nuls:,} NUL bytes. Give a file of UTF-8 text."
+            ) from error
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
             f"{path}: line {line} is not valid UTF-8. Convert the file, for example from Latin-1 "
@@ -69,7 +74,11 @@ def check_is_text(data, path):
 
 
 def encoding_with_nuls(data):
-    """The encoding of characters of two or four bytes, told by those that are NUL, or None."""
+    """The encoding of characters of two or four bytes, told by the NULs in them, or None.
+
+    In such text almost all NULs are at the same place of a character. Other data, as a PDF or
+    Latin-1 with stray NULs, has them anywhere or becomes code points that no character has.
+    """
     nuls, is_utf8 = data.count(0), True
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)  # the end may be cut off
@@ -79,7 +88,13 @@ def encoding_with_nuls(data):
         return None
     width = 32 if 2 * nuls > len(data) + 4 else 16
     orders = [f"UTF-{width}LE", f"UTF-{width}BE"]
-    return max(orders, key=lambda name: sum("\n" <= c <= "~" for c in data.decode(name, "ignore")))
+    texts = {order: data.decode(order, "replace") for order in orders}
+    order = max(orders, key=lambda name: sum("\n" <= c <= "~" for c in texts[name]))
+    places = [data[place::2].count(0) for place in range(2)]
+    one_place = width == 32 or max(places) >= 0.95 * nuls
+    text = texts[order]
+    strange = sum(unicodedata.category(c) in ("Cn", "Co", "Cs") or c == "\ufffd" for c in text)
+    return order if one_place and 50 * strange <= len(text) + 50 else None
 
 
 def read_pairs(source_path, target_path):

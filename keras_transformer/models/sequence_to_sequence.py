@@ -1,5 +1,7 @@
 """What all models from source ids to target ids share: training, search and scores."""
 
+import functools
+import inspect
 from typing import Any
 
 import keras
@@ -42,30 +44,25 @@ class SequenceToSequence(Composite, keras.Model):
         if not self.built:
             self.build(((None, None), (None, None)))
 
-    def fit(
-        self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
-    ) -> Any:
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Trains as Keras's `fit`, without `class_weight`."""
-        self._refuse_untrainable(class_weight)
-        return super().fit(x, y, *args, **kwargs)
+        self._refuse_untrainable(keras.Model.fit, args, kwargs)
+        return super().fit(*args, **kwargs)
 
-    def train_on_batch(
-        self,
-        x: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        class_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    @functools.wraps(keras.Model.train_on_batch)
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Trains as Keras's `train_on_batch`, without `class_weight`."""
-        self._refuse_untrainable(class_weight)
-        return super().train_on_batch(x, y, sample_weight, **kwargs)
+        self._refuse_untrainable(keras.Model.train_on_batch, args, kwargs)
+        return super().train_on_batch(*args, **kwargs)
 
-    def _refuse_untrainable(self, class_weight: Any) -> None:
+    def _refuse_untrainable(self, method: Any, args: Any, kwargs: Any) -> None:
         """Raises `ValueError` where Keras would train by wrong weights, or fail without a reason.
 
         Not in `compile`: Keras does not call one that is overridden when it loads a model.
         """
+        given = inspect.signature(method).bind(self, *args, **kwargs).arguments
+        class_weight = given.get("class_weight")
         if class_weight is not None:
             raise ValueError(
                 "`class_weight` must be None. Keras takes labels (batch, length) for one-hot "

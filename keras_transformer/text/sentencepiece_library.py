@@ -3,7 +3,9 @@
 import io
 import pathlib
 import re
+import sys
 import tempfile
+import unicodedata
 
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -40,6 +42,35 @@ def train_model(lines, settings):
         except RuntimeError as error:
             raise ValueError(explain(str(error), settings["vocab_size"])) from error
     return model.getvalue() if rules is None else without_path(model.getvalue())
+
+
+def rules_for_unseen(seen):
+    """Rules that read characters outside of `seen` as characters of `seen`, one rule a line.
+
+    A character that has no piece would be unknown. Unicode says what many of them stand for: a
+    no-break space for a space, "ﬁ" for "fi", and e with a combining accent for "é". Characters
+    that nobody sees, such as U+200B, stand for nothing. No rule has only characters of `seen`, so
+    the training texts stay as they are.
+    """
+    seen = {*seen, " "}
+    rules = {}
+    for character in map(chr, range(sys.maxunicode + 1)):
+        invisible = unicodedata.category(character) == "Cf"
+        if character in seen or not (invisible or unicodedata.decomposition(character)):
+            continue
+        stands_for = "" if invisible else unicodedata.normalize("NFKC", character)
+        if stands_for != character and seen.issuperset(stands_for):
+            rules[character] = stands_for
+    for character in seen:
+        decomposed = unicodedata.normalize("NFD", character)
+        for form in (decomposed, unicodedata.normalize("NFC", decomposed[:-1]) + decomposed[-1]):
+            if len(form) > 1 and not seen.issuperset(form):
+                rules[form] = character
+    return "\n".join(f"{_code_points(one)}\t{_code_points(other)}" for one, other in rules.items())
+
+
+def _code_points(text):
+    return " ".join(f"{ord(character):X}" for character in text)
 
 
 def without_path(model):

@@ -14,7 +14,12 @@ import tensorflow_text as tf_text
 from keras_transformer import arguments
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
-from keras_transformer.text.sentencepiece_library import SPACE_MARK, piece_types, train_model
+from keras_transformer.text.sentencepiece_library import (
+    SPACE_MARK,
+    piece_types,
+    rules_for_unseen,
+    train_model,
+)
 from keras_transformer.text.strings import text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.vocabulary import SPECIAL_PIECES
@@ -122,13 +127,16 @@ class SentencePieceTokenizer(Tokenizer):
             shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest
                 number they allow instead of raising; `tokenizer.vocab_size` tells it.
             normalization: what every text gets, here and later: "identity" keeps its characters,
-                "nfc" and "nfkc" are Unicode's normal forms. Or a rule of sentencepiece, which the
-                model itself holds: "nmt_nfkc", its default, "nmt_nfkc_cf", "nfkc_cf", or the path
-                of a file of rules whose name ends in ".tsv". What a rule replaces does not come
-                back from `detokenize`. For sources alone it may replace more than for targets:
-                `SentencePieceTokenizer(tokenizer.model, normalization="nfkc")` has the same ids.
+                "nfc" and "nfkc" are Unicode's normal forms. A character that `texts` do not have
+                reads as what Unicode says it stands for, if `texts` have that. Or a rule of
+                sentencepiece, which the model itself holds: "nmt_nfkc", its default,
+                "nmt_nfkc_cf", "nfkc_cf", or the path of a file of rules, "*.tsv". What a rule
+                replaces does not come back from `detokenize`. For sources alone it may replace
+                more than for targets: `SentencePieceTokenizer(tokenizer.model,
+                normalization="nfkc")` has the same ids.
             byte_fallback: whether characters that have no piece are spelled in UTF-8 bytes, which
-                takes 256 ids, instead of `unk_id`. None does so where `character_coverage` is
+                takes 256 ids, instead of `unk_id`. True spells every unseen character so, also one
+                that stands for others. None spells the rest so where `character_coverage` is
                 below 1 and the bytes take at most an eighth of the vocabulary.
 
         Returns:
@@ -168,6 +176,8 @@ class SentencePieceTokenizer(Tokenizer):
             lines = [_escape_text(line) for line in lines]
         if not any(line.strip() for line in lines):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
+        if "normalization_rules" in settings and normalization in FORMS and not byte_fallback:
+            settings["normalization_rules"] += "\n" + rules_for_unseen(set().union(*lines))
         if character_coverage is None:
             few = not lossless and 8 * len(set().union(*lines)) <= vocab_size
             settings["character_coverage"] = 1.0 if few else 0.9995

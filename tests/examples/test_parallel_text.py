@@ -69,6 +69,11 @@ OTHERS = {
     "ascii in utf-16-le": (ASCII.encode("utf-16-le"), "`iconv -f UTF-16LE -t UTF-8`"),
     "ascii in utf-16-be": (ASCII.encode("utf-16-be"), "`iconv -f UTF-16BE -t UTF-8`"),
     "ascii in utf-32-le": (ASCII.encode("utf-32-le"), "`iconv -f UTF-32LE -t UTF-8`"),
+    "Latin-1 with stray NULs": (
+        b"caf\xe9 au lait, s'il vo\x00" * 9 + b"\n",
+        "is not text: it holds 9 NUL",
+    ),
+    "a PDF": (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + bytes(range(256)) * 9, "is not text"),
     "Chinese in utf-16-le": ("一本书\n".encode("utf-16-le"), "`iconv -f UTF-16LE -t UTF-8`"),
 }
 

@@ -1,5 +1,7 @@
 """What all models from sequence to sequence refuse before a training."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,16 @@ def test_class_weights_are_refused_with_what_to_give_instead(method):
         train((IDS, IDS), IDS, class_weight={5: 2.0})
     assert "sample_weight=weight_of_id[labels]" in str(caught.value)
     assert "Received: class_weight={5: 2.0}" in str(caught.value)
+
+
+def test_class_weights_by_position_are_refused_too():
+    model = compiled_model()
+    given = (8, 1, 0, None, 0.0, None, True, {5: 2.0})  # batch_size to class_weight
+    with pytest.raises(ValueError, match="`class_weight` must be None"):
+        model.fit((IDS, IDS), IDS, *given)
+    with pytest.raises(ValueError, match="`class_weight` must be None"):
+        model.train_on_batch((IDS, IDS), IDS, None, {5: 2.0})
+    assert "batch_size" in inspect.signature(model.fit).parameters
 
 
 def test_a_table_of_the_ids_weights_is_what_to_give_instead():

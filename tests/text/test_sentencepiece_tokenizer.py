@@ -257,3 +257,40 @@ def test_a_saved_model_loads_without_sentencepiece(tokenizers, tmp_path):
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) == tokenizers["bpe"].vocab_size
+
+
+SEEN = ["la fin de la semaine", "un café à 10 euros", "les noms de la ville"] * 20
+
+
+@pytest.mark.parametrize(
+    ("unseen", "seen"),
+    [
+        ("10\u00a0euros", "10 euros"),
+        ("un cafe\u0301", "un café"),
+        ("a\u0300 la fin", "à la fin"),
+        ("\ufeffla fin", "la fin"),
+        ("la\u200b fin", "la fin"),
+        ("la \ufb01n", "la fin"),
+        ("ｌａ ｆｉｎ", "la fin"),
+        ("\U0001d425a fin", "la fin"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"normalization": "nfc"}, {"model_type": "unigram"}])
+def test_a_character_of_no_training_text_reads_as_what_it_stands_for(unseen, seen, options):
+    tokenizer = SentencePieceTokenizer.train(SEEN, 60, shrink_to_fit=True, **options)
+    found, expected = tokenizer.tokenize([unseen, seen]).to_list()
+    assert found == expected
+    assert tokenizer.unk_id not in found
+
+
+def test_a_character_that_stands_for_unseen_ones_is_unknown():
+    tokenizer = SentencePieceTokenizer.train(SEEN, 60, shrink_to_fit=True)
+    assert tokenizer.unk_id in tokenizer.tokenize(["\u00bd"]).to_list()[0]  # ½ is 1⁄2
+
+
+def test_what_the_training_texts_hold_stays_as_it_is():
+    texts = [f"{text} \ufb01\u00a0e\u0301\u200b\u00ad½" for text in SEEN]
+    tokenizer = SentencePieceTokenizer.train(texts, 90, shrink_to_fit=True)
+    assert tokenizer.detokenize(tokenizer.tokenize(texts[:3])).numpy().tolist() == [
+        text.encode() for text in texts[:3]
+    ]
