@@ -1,10 +1,20 @@
-"""Checks of constructor arguments, with the one form of error message used everywhere."""
+"""Checks of arguments, with one form of error message, and names for tensors and their shapes."""
 
 import math
 import numbers
 import operator
+from typing import Any, TypeAlias
 
 import numpy as np
+
+# Tensors in annotations. Each backend has a tensor class of its own, and NumPy arrays count too,
+# so a type checker takes them all for `Any`. The name says the dtype and the shape.
+Tensor: TypeAlias = Any  # of any dtype and shape
+Ids: TypeAlias = Any  # integers (batch, length), token ids
+BooleanMask: TypeAlias = Any  # booleans (batch, length), True at real positions
+Logits: TypeAlias = Any  # floats (..., vocab), before the softmax
+LogProbs: TypeAlias = Any  # float32 (..., vocab), after the log-softmax
+Scores: TypeAlias = Any  # float32 (batch, hypotheses), log-probabilities under a length penalty
 
 
 def plain(value):

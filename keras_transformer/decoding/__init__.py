@@ -2,8 +2,7 @@
 
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch
-from keras_transformer.decoding.result import DecodeResult
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import DecodeResult, Search
 
 __all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling", "Search"]

@@ -14,14 +14,7 @@ from keras_transformer.decoding.hypotheses import (
     paths_from,
     read_back,
 )
-from keras_transformer.decoding.length_penalty import (
-    LARGEST_LENGTH_PENALTY,
-    length_normaliser,
-    penalty_of,
-)
-from keras_transformer.decoding.next_tokens import next_log_probs
-from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY, Search
 from keras_transformer.decoding.step_function import (
     attention_width,
     change_state,
@@ -29,6 +22,11 @@ from keras_transformer.decoding.step_function import (
     nest,
     run_step,
 )
+
+
+def length_normaliser(length, length_penalty):
+    """`((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14)."""
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -143,7 +141,7 @@ class BeamSearch(Search):
     def run(self, task, state):
         """Extends the beams of all sentences until none can win any more."""
         start = self._first_beams(task, state)
-        longest = length_normaliser(task.limits[:, None], penalty_of(self, task))
+        longest = length_normaliser(task.limits[:, None], self._length_penalty(task))
 
         def unfinished(now):
             return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
@@ -197,6 +195,10 @@ class BeamSearch(Search):
             state=state,
         )
 
+    def _length_penalty(self, task):
+        """The length penalty: a number, or (batch, 1) where sentences have their own."""
+        return self.length_penalty if task.length_penalty is None else task.length_penalty[:, None]
+
     def _active(self, now, longest):
         """Groups (batch, groups) in which a live hypothesis can still be among the best."""
         best_live = ops.max(self._by_group(now.log_probs), axis=-1, initial=2 * IMPOSSIBLE)
@@ -224,7 +226,7 @@ class BeamSearch(Search):
             index, tokens, gained, attention_of(attention, parents, beams)
         )
         coverage = now.coverage
-        scores = log_probs / length_normaliser(index, penalty_of(self, task))
+        scores = log_probs / length_normaliser(index, self._length_penalty(task))
         if coverage is not None:
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)
@@ -254,8 +256,8 @@ class BeamSearch(Search):
 
     def next_log_probs(self, task, now, logits):
         """Log-probabilities (batch, beam, vocab) of what may follow; a subclass may look."""
-        own = next_log_probs(
-            self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
+        own = self.apply_rules(
+            task, logits, now.index, lambda: now.written.tokens_of(now.paths, task), self.beam_size
         )
         return ops.reshape(own, (task.batch_size, self.beam_size, own.shape[-1]))
 

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE
 
 # The best of a vocabulary are looked for in chunks of this size that hold one of them.
 CHUNK = 64

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.decoding.next_tokens import next_log_probs
-from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Search
 from keras_transformer.decoding.step_function import attention_width, flat, nest, run_step
 
 
@@ -118,7 +116,7 @@ def first_progress(search, task, state):
 def next_progress(search, task, choose, now):
     """The loop's variables after one more step."""
     logits, state, attention = run_step(search, task, now.tokens, now.index, now.state)
-    log_probs = next_log_probs(search, task, logits, now.index, lambda: now.ids)
+    log_probs = search.apply_rules(task, logits, now.index, lambda: now.ids)
     tokens = choose(log_probs, now.index)
     gained = ops.squeeze(ops.take_along_axis(log_probs, tokens[:, None], axis=-1), -1)
     # Where the rules leave no token there is no hypothesis.

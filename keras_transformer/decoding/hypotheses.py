@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
+from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult
 
 
 class Written(NamedTuple):

@@ -5,8 +5,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.decoding.greedy_search import append_tokens
-from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Search
 from keras_transformer.decoding.step_function import change_state
 
 # Below it nothing changes any more, and float32 takes still smaller ones for 0.

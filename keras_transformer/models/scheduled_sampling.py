@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE
 from keras_transformer.layers.sequences import begun
 from keras_transformer.masking import integer_ids, padding_mask
 

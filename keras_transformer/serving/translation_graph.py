@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.models.decoding_step import EXTRA_LENGTH
 from keras_transformer.serving.alignment import piece_offsets, without_edges
 from keras_transformer.serving.segments import SegmentSplitter
