@@ -19,6 +19,7 @@ from keras_transformer.decoding.step_function import (
     attention_width,
     change_state,
     flat,
+    follows_paths,
     nest,
     run_step,
 )
@@ -88,8 +89,6 @@ class BeamSearch(Search):
     [[[2, 3, 0, 0], [3, 0, 0, 0]]]
     """
 
-    follows_paths = True
-
     def __init__(
         self,
         beam_size=4,
@@ -134,6 +133,16 @@ class BeamSearch(Search):
         self.early_stopping = arguments.boolean("early_stopping", early_stopping)
 
     @property
+    def rows_per_sentence(self):
+        """Number of rows of each sentence in the loop: its beams."""
+        return self.beam_size
+
+    @property
+    def slots_per_sentence(self):
+        """Number of slots of each sentence in the first state of a step that follows paths."""
+        return self.beam_size
+
+    @property
     def needs_attention(self):
         """Whether the step must return its attention to the source."""
         return self.return_alignments or self.coverage_penalty > 0
@@ -164,23 +173,23 @@ class BeamSearch(Search):
     def _first_beams(self, task, state):
         """Nothing finished, one live beam a group."""
         beams, groups = self.beam_size, self.num_groups
-        if not getattr(task.step, "follows_paths", False):
+        if not follows_paths(task.step):
             state = change_state(lambda part: ops.repeat(part, beams, axis=0), state)
         # The beams of a group are all alike at first, so only one of them is live.
         live = ops.arange(beams) % (beams // groups) == 0
         log_probs = ops.where(live, 0.0, IMPOSSIBLE)[None, :]
         tokens = ops.full((task.batch_size * beams,), task.bos_id, "int32")
-        width = None
-        if self.needs_attention:
-            width = attention_width(self, task, tokens, state)
-        coverage = None
-        if self.coverage_penalty:
-            coverage = ops.zeros((task.batch_size, beams, width), "float32")
         # A path goes on in its own slot.
         paths = ops.broadcast_to(
             ops.arange(beams, dtype="int32")[None, :, None],
             (task.batch_size, beams, task.max_length + 1),
         )
+        width = None
+        if self.needs_attention:
+            width = attention_width(task.step, tokens, state, paths, task.source_mask)
+        coverage = None
+        if self.coverage_penalty:
+            coverage = ops.zeros((task.batch_size, beams, width), "float32")
         kept = beams // groups
         if not self.early_stopping:
             kept = min(kept, self.num_hypotheses)
@@ -212,7 +221,9 @@ class BeamSearch(Search):
 
     def _next_beams(self, task, now, active):
         batch, beams = task.batch_size, self.beam_size
-        logits, state, attention = run_step(self, task, now.tokens, now.index, now.state, now.paths)
+        logits, state, attention = run_step(
+            task.step, now.tokens, now.index, now.state, now.paths, self.needs_attention
+        )
         own = self.next_log_probs(task, now, logits)
         # Twice as many as there are beams: those that live on, and then those that may have ended.
         log_probs, parents, tokens, ended = extensions(
@@ -239,7 +250,7 @@ class BeamSearch(Search):
             ops.where(entering, self._by_group(scores[:, beams:]), IMPOSSIBLE),
             ops.where(entering, index, 0),
         )
-        if not getattr(task.step, "follows_paths", False):
+        if not follows_paths(task.step):
             rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
             rows = ops.reshape(rows, (-1,))
             state = change_state(lambda part: ops.take(part, rows, axis=0), state)

@@ -99,7 +99,7 @@ def first_progress(search, task, state):
     tokens = ops.full((rows,), task.bos_id, "int32")
     alignments = None
     if search.needs_attention:
-        width = attention_width(search, task, tokens, state)
+        width = attention_width(task.step, tokens, state, None, task.source_mask)
         alignments = ops.zeros((rows, task.max_length, width), "float32")
     return Progress(
         index=ops.convert_to_tensor(0, "int32"),
@@ -115,7 +115,9 @@ def first_progress(search, task, state):
 
 def next_progress(search, task, choose, now):
     """The loop's variables after one more step."""
-    logits, state, attention = run_step(search, task, now.tokens, now.index, now.state)
+    logits, state, attention = run_step(
+        task.step, now.tokens, now.index, now.state, None, search.needs_attention
+    )
     log_probs = search.apply_rules(task, logits, now.index, lambda: now.ids)
     tokens = choose(log_probs, now.index)
     gained = ops.squeeze(ops.take_along_axis(log_probs, tokens[:, None], axis=-1), -1)

@@ -74,11 +74,16 @@ class Sampling(Search):
         if self.top_p > 1:
             raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={top_p!r}")
         self.min_p = arguments.rate("min_p", min_p)
-        self.num_samples = self.beam_size = arguments.positive_integer("num_samples", num_samples)
+        self.num_samples = arguments.positive_integer("num_samples", num_samples)
         self.seed = None if seed is None else arguments.non_negative_integer("seed", seed)
         if seed is not None and seed >= 2**32:
             raise ValueError(f"`seed` must be below 2**32. Received: seed={seed}")
         self.seed_generator = keras.random.SeedGenerator(seed) if seed is None else None
+
+    @property
+    def rows_per_sentence(self):
+        """Number of rows of each sentence in the loop: its samples."""
+        return self.num_samples
 
     def run(self, task, state):
         """Draws `num_samples` hypotheses a sentence, each a row of its own."""

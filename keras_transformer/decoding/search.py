@@ -16,7 +16,7 @@ from keras_transformer.decoding.call_arguments import (
     source_mask_of,
     special_ids,
 )
-from keras_transformer.decoding.step_function import check_state
+from keras_transformer.decoding.step_function import State, StepFunction, check_state
 
 # A log-probability or score below all real ones. It is finite, so that no NaN can arise.
 IMPOSSIBLE = -1e9
@@ -56,7 +56,7 @@ class DecodeResult(NamedTuple):
 class Task(NamedTuple):
     """What one call of a search decodes: the step function, the sizes, the ids and the limits."""
 
-    step: Callable[..., Any]
+    step: StepFunction
     batch_size: int | Tensor  # number of sentences
     max_length: int | Tensor
     bos_id: int
@@ -204,9 +204,6 @@ class Search:
     [[[2, 3, 4, 0, 0]]]
     """
 
-    beam_size = 1
-    follows_paths = False  # whether hypotheses of a sentence are reordered
-
     def __init__(
         self,
         min_length: int = 0,
@@ -234,14 +231,24 @@ class Search:
         self.return_alignments = arguments.boolean("return_alignments", return_alignments)
 
     @property
+    def rows_per_sentence(self) -> int:
+        """Number of rows of each sentence in the loop: beams, or samples."""
+        return 1
+
+    @property
+    def slots_per_sentence(self) -> int:
+        """Number of slots of each sentence in the first state of a step that follows paths."""
+        return 1
+
+    @property
     def needs_attention(self) -> bool:
         """Whether the step must return its attention to the source."""
         return self.return_alignments
 
     def __call__(
         self,
-        step: Callable[..., Any],
-        state: Any,
+        step: StepFunction,
+        state: State,
         *,
         batch_size: int | Tensor,
         max_length: int | Tensor,
@@ -277,7 +284,7 @@ class Search:
             prefix_ids=prefix_ids, source_mask=source_mask, length_penalty=length_penalty,
             largest_ids=largest_ids,
         )  # fmt: skip
-        check_state(task, state)
+        check_state(step, state, batch_size)
         return self.run(task, state)
 
     def check_length_penalty(self, length_penalty: Tensor) -> None:
@@ -322,7 +329,7 @@ class Search:
             least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
         return limits, ops.minimum(least, limits)
 
-    def run(self, task: Task, state: Any) -> DecodeResult:
+    def run(self, task: Task, state: State) -> DecodeResult:
         """Decodes the sentences of the task; each search implements it."""
         raise NotImplementedError
 

@@ -80,11 +80,10 @@ def search_targets(model, source_ids, search, max_length, length_limits, **given
     else:
         max_length = arguments.positive_integer("max_length", max_length)
     memory = model.encode(source_ids, training=False)
-    beam_size = search.beam_size if getattr(search, "follows_paths", False) else 1
     step = model.step_class(model, source_ids, memory, max_length)
     return search(
         step,
-        step.first_state(beam_size),
+        step.first_state(getattr(search, "slots_per_sentence", 1)),
         batch_size=batch_size,
         max_length=max_length,
         bos_id=model.bos_id,

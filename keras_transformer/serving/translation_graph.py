@@ -105,7 +105,7 @@ class TranslationGraph(tf.Module):
         penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
         inputs = [self._with_eos(segments.tokens), prefix_ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
-        most = self.search.beam_size
+        most = self.search.rows_per_sentence
         translations, scores = self._search("search_with", inputs, most)
         refused = segments.refused | too_long
         translations, scores = self._joined(segments, refused, translations, scores)

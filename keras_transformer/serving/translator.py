@@ -202,9 +202,10 @@ class Translator:
         positive = arguments.positive_integer
         max_length = arguments.optional(positive, "max_length", max_length)
         num_hypotheses = arguments.optional(positive, "num_hypotheses", num_hypotheses)
-        if (num_hypotheses or 1) > self.graph.search.beam_size:
+        most = self.graph.search.rows_per_sentence
+        if (num_hypotheses or 1) > most:
             raise ValueError(
-                f"`num_hypotheses` must be at most {self.graph.search.beam_size}, the beam size. "
+                f"`num_hypotheses` must be at most {most}, the beam size. "
                 f"Received: num_hypotheses={num_hypotheses}"
             )
         if split_sentences is not None:
