@@ -17,7 +17,7 @@ class StepOutput(NamedTuple):
 
     logits: Logits  # (rows, vocab)
     state: State
-    attention: Tensor | None  # float32 (rows, source); None when the search does not need it
+    attention: Tensor  # float32 (rows, source); None when the search does not need it
 
 
 def follows_paths(step: StepFunction) -> bool:
