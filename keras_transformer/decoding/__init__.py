@@ -1,4 +1,4 @@
-"""Searches for the best output over any step function; they know no model."""
+"""Searches for the best outputs of any step function. They know no model."""
 
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch

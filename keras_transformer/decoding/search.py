@@ -10,11 +10,11 @@ from keras_transformer import arguments
 from keras_transformer.arguments import BooleanMask, Ids, Logits, LogProbs, Scores, Tensor
 from keras_transformer.decoding.call_arguments import (
     LARGEST_INT32,
+    checked_prefix,
+    checked_source_mask,
+    checked_special_ids,
     number_or_tensor,
     per_sentence,
-    prefix_of,
-    source_mask_of,
-    special_ids,
 )
 from keras_transformer.decoding.step_function import State, StepFunction, check_state
 
@@ -269,13 +269,13 @@ class Search:
             length_penalty = per_sentence(
                 "length_penalty", length_penalty, batch_size, "float32", 0, LARGEST_LENGTH_PENALTY
             )
-        special = special_ids(bos_id, eos_id, pad_id)
+        special = checked_special_ids(bos_id, eos_id, pad_id)
         largest_ids = {**special, **self._largest_ids()}
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
         if source_mask is not None:
-            source_mask = source_mask_of(source_mask, batch_size)
+            source_mask = checked_source_mask(source_mask, batch_size)
         if prefix_ids is not None:
-            prefix_ids, largest_ids["prefix_ids"] = prefix_of(prefix_ids, batch_size, pad_id)
+            prefix_ids, largest_ids["prefix_ids"] = checked_prefix(prefix_ids, batch_size, pad_id)
             # The width may be unknown in a graph: pad by the most, then cut.
             prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
             prefix_ids = prefix_ids[:, :max_length]  # -> (batch, max_length)
