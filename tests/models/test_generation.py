@@ -6,7 +6,7 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from keras_transformer.models.decoding_step import DecodingStep
 from tests.backends import array, arrays
-from tests.decoding.test_ways_to_run import WAYS, in_way
+from tests.decoding.test_search_compiled import WAYS, in_way
 from tests.models.test_recurrent import made
 from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built
 
