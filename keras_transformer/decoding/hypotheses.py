@@ -72,10 +72,11 @@ class Pool(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What each slot holds at each position; position 0 holds `bos_id`.
+    """What each slot holds at each position.
 
     There are two slots for each beam. The first half are those of the live hypotheses. The second
-    half hold the last tokens of hypotheses that ended.
+    half hold the last tokens of hypotheses that ended. Position 0 is that of `bos_id`; nothing is
+    written there.
     """
 
     tokens: Tensor  # int32 (batch, max_length + 1, slots)

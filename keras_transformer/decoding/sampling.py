@@ -41,9 +41,9 @@ def group_by_sentence(found: DecodeResult, batch_size: int | Tensor, samples: in
 class Sampling(AppendingSearch):
     """Draws each token from the model's distribution, which the options sharpen or cut.
 
-    `token_t ~ q(token)`. `q` is `p ** (1 / temperature)`, normalised, and cut in this order: to the
-    `top_k` likeliest tokens; to the smallest set of likeliest tokens with a share `top_p` of the
-    rest; to tokens at least `min_p` times as likely as the likeliest.
+    `token_t ~ q(token)`. `q` is `p ** (1 / temperature)`, normalised. It is cut in this order: to
+    the `top_k` likeliest tokens, to the smallest set of likeliest tokens that holds `top_p` of
+    what is left, and to tokens at least `min_p` times as likely as the likeliest.
 
     The scores are the model's: sums of `log p`, not of `log q`.
 

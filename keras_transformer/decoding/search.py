@@ -1,6 +1,6 @@
 """What all searches share: their options, the arguments of a call, the rules for the next token."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -79,7 +79,7 @@ class Task(NamedTuple):
                 )
 
 
-def checked_ids(name: str, ids: Any) -> tuple[int, ...]:
+def checked_ids(name: str, ids: Iterable[Any]) -> tuple[int, ...]:
     """Returns `ids` as a tuple of integers, or raises `ValueError`."""
     try:
         return tuple(arguments.non_negative_integer(name, token) for token in ids)
@@ -149,13 +149,13 @@ class Search:
     (rows,), the position `index` of these tokens, and the state. `bos_id` is at position 0. It
     returns the logits of the next token, (rows, vocab), and the new state. Alignments and the
     coverage penalty need a third value: the attention to the source, (rows, source). Each row of
-    it sums to 1. The search calls such a step once before the first token, to learn its width.
+    it sums to 1. For its width, the search calls such a step once before the first token.
 
     The state is any nest of tensors. Their first axis is the batch in the first state, and
     batch * `rows_per_sentence` in the loop. The rows of a sentence are adjacent. Tensors that all
     rows share need not be in the state.
 
-    A step with the attribute `follows_paths = True` keeps its state in place, such as a cache. The
+    A step with the attribute `follows_paths = True` keeps its state, such as a cache, in place. The
     search does not reorder this state, and calls `step(tokens, index, state, paths)`. The caller
     makes the first state with `slots_per_sentence` slots for each sentence. In `BeamSearch`, row
     `k` of a sentence writes slot `k` at `index`. `paths` (batch, beam, max_length + 1) holds the
@@ -211,8 +211,8 @@ class Search:
         max_length_ratio: float | None = None,
         repetition_penalty: float = 1.0,
         no_repeat_ngram_size: int = 0,
-        suppressed_ids: Any = (),
-        allowed_ids: Any = None,
+        suppressed_ids: Iterable[int] = (),
+        allowed_ids: Iterable[int] | None = None,
         return_alignments: bool = False,
     ) -> None:
         self.min_length = arguments.non_negative_integer("min_length", min_length)
