@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_transformer import BeamSearch
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE
 
 
 class WatchedBeamSearch(BeamSearch):

@@ -1,9 +1,8 @@
-"""Searches for the best output over any step function; they know no model."""
+"""Searches for the best outputs of any step function. They know no model."""
 
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch
-from keras_transformer.decoding.result import DecodeResult
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import DecodeResult, Search
 
 __all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling", "Search"]

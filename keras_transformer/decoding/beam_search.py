@@ -1,70 +1,125 @@
 """Beam search over a step function, with frozen finished hypotheses and an exact stop."""
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.extensions import extensions
+from keras_transformer.arguments import Logits, LogProbs, Tensor
 from keras_transformer.decoding.hypotheses import (
     Beams,
     Pool,
     Written,
-    attention_of,
-    best_of,
-    paths_from,
-    read_back,
+    extend_paths,
+    take_attention,
 )
-from keras_transformer.decoding.length_penalty import (
+from keras_transformer.decoding.search import (
+    IMPOSSIBLE,
     LARGEST_LENGTH_PENALTY,
-    length_normaliser,
-    penalty_of,
+    DecodeResult,
+    Search,
+    Task,
 )
-from keras_transformer.decoding.next_tokens import next_log_probs
-from keras_transformer.decoding.result import IMPOSSIBLE
-from keras_transformer.decoding.search import Search
 from keras_transformer.decoding.step_function import (
+    State,
     attention_width,
     change_state,
     flat,
+    follows_paths,
     nest,
     run_step,
 )
 
+# `top_extensions` divides a large vocabulary into chunks of this size.
+CHUNK = 64
+
+
+class Candidates(NamedTuple):
+    """The likeliest extensions of the hypotheses of a group, the likeliest first."""
+
+    log_probs: Tensor  # float32 (batch, candidates), sums over the tokens
+    parents: Tensor  # int32 (batch, candidates), the beams that they extend
+    tokens: Tensor  # int32 (batch, candidates)
+
+
+class Extensions(NamedTuple):
+    """The extensions chosen at a step: first those that live on, then those that may have ended."""
+
+    log_probs: Tensor  # float32 (batch, 2 * beam), sums over the tokens
+    parents: Tensor  # int32 (batch, 2 * beam), the beams that they extend
+    tokens: Tensor  # int32 (batch, 2 * beam)
+    ended: Tensor  # bool (batch, 2 * beam)
+
+
+def length_normaliser(length: int | Tensor, length_penalty: float | Tensor) -> Tensor:
+    """Returns `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14)."""
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
+
+
+def top_extensions(totals: LogProbs, size: int) -> Candidates:
+    """Returns the `size` largest of `totals` (batch, beam, vocab); among equals the first.
+
+    A full sort of a large vocabulary is slow. The best lie in the `size` chunks whose own best are
+    largest, so the search sorts chunks first, and then the tokens of the best chunks.
+    """
+    batch, beams, vocab_size = totals.shape
+    batch = ops.shape(totals)[0] if batch is None else batch
+    chunks = -(-vocab_size // CHUNK)
+    if beams * chunks <= size or vocab_size <= 4 * CHUNK:
+        # -> (batch, beam * vocab), then (batch, size)
+        values, places = ops.top_k(ops.reshape(totals, (batch, beams * vocab_size)), size)
+        places = ops.cast(places, "int32")
+        return Candidates(values, places // vocab_size, places % vocab_size)
+    missing = chunks * CHUNK - vocab_size
+    padded = ops.pad(totals, [(0, 0), (0, 0), (0, missing)], constant_values=float("-inf"))
+    padded = ops.reshape(padded, (batch, beams * chunks, CHUNK))  # -> (batch, beam * chunks, chunk)
+    _, best = ops.top_k(ops.max(padded, axis=-1), size)  # -> (batch, size)
+    best = ops.sort(ops.cast(best, "int32"), axis=-1)
+    candidates = ops.take_along_axis(padded, best[..., None], axis=1)  # -> (batch, size, chunk)
+    # -> (batch, size * chunk), then (batch, size)
+    values, places = ops.top_k(ops.reshape(candidates, (batch, size * CHUNK)), size)
+    places = ops.cast(places, "int32")
+    chunk = ops.take_along_axis(best, places // CHUNK, axis=1)  # -> (batch, size)
+    return Candidates(values, chunk // chunks, chunk % chunks * CHUNK + places % CHUNK)
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class BeamSearch(Search):
-    """Keeps the `beam_size` likeliest beginnings at every step, and the best finished hypotheses.
+    """Keeps the `beam_size` likeliest hypotheses at each step, and the best finished ones.
 
     `score = sum(log p(token_t)) / ((5 + length) / 6) ** length_penalty + coverage`,
-    `coverage = coverage_penalty * sum_i(log(min(sum_t a(t, i), 1)))`, where `length` counts the
-    tokens after `bos_id`, `eos_id` included, and `a(t, i)` is the attention of token t to
-    position i of the source, padding left out; a sum is taken to be at least 1e-9
+    `coverage = coverage_penalty * sum_i(log(min(sum_t a(t, i), 1)))`. Here `length` counts the
+    tokens after `bos_id`, `eos_id` included. `a(t, i)` is the attention of token t to position i
+    of the source, without padding. A sum of it counts as at least 1e-9.
 
-    At each step the live hypotheses are extended by every token. Those of the `beam_size`
-    likeliest extensions that end in `eos_id`, or reach the maximum length, are finished: their
-    score is frozen, and the best of them are kept. The likeliest ones that have not ended live
-    on, `beam_size` of them among the `2 * beam_size` likeliest extensions. The search of a
-    sentence stops when no live hypothesis can reach the score of the worst one kept, whatever it
-    goes on with. Which other sentences are in the batch changes nothing. A beam of 1, or a group
-    of 1, ends with its first finished hypothesis and so is greedy search; a beam as wide as the
-    number of sequences finds the best of all.
+    Each step extends the live hypotheses by every token. Among the `beam_size` likeliest
+    extensions, those with `eos_id` or the maximum length are finished. Their scores are frozen,
+    and the best of them are kept. The likeliest extensions that have not ended live on:
+    `beam_size` of them, among the `2 * beam_size` likeliest of all.
 
-    How a search is called, and the options that all have, are told at `Search`.
+    A sentence ends when no live hypothesis can reach the score of the worst one kept, whatever
+    comes next. The other sentences of the batch change nothing. A beam of 1, or a group of 1, ends
+    with its first finished hypothesis: it is greedy search. A beam as wide as the number of
+    sequences finds the best of all.
+
+    `Search` describes how to call a search, and the options of every search.
 
     Args:
         beam_size: number of live hypotheses.
         length_penalty: 0 compares sums of log-probabilities, larger values favour longer
             hypotheses; from 0 to 10.
         num_hypotheses: number of hypotheses returned; `beam_size` when None.
-        coverage_penalty: how much it costs to leave source positions unread; from 0 to 1000. The
-            step function must return its attention.
-        num_groups: number of groups that the beam is divided into. A group is a beam of
-            `beam_size / num_groups` that is extended after those before it.
-        diversity_penalty: what it takes from an extension, when extensions are chosen, that each
-            extension chosen by the groups before at this step has the same token; from 0 to 1000.
-            Scores stay the model's. With 0 all groups find the same.
-        early_stopping: False stops as described; True as soon as `beam_size` hypotheses are
-            finished, of each group its share, which is sooner and may miss better ones.
+        coverage_penalty: weight of the coverage, which is lower where source positions stay
+            unread; from 0 to 1000. The step function must return its attention.
+        num_groups: number of groups of beams. A group is a beam of `beam_size / num_groups`. At
+            each step the groups are extended one after another.
+        diversity_penalty: lowers a token in the choice of a group, once for each time that
+            earlier groups chose it at this step; from 0 to 1000. Scores stay the model's. With 0
+            all groups find the same.
+        early_stopping: False stops as described. True stops as soon as `beam_size` hypotheses are
+            finished, in each group its share. That is sooner and may miss better ones.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
             `return_alignments`.
@@ -90,19 +145,17 @@ class BeamSearch(Search):
     [[[2, 3, 0, 0], [3, 0, 0, 0]]]
     """
 
-    follows_paths = True
-
     def __init__(
         self,
-        beam_size=4,
-        length_penalty=0.6,
-        num_hypotheses=None,
-        coverage_penalty=0.0,
-        num_groups=1,
-        diversity_penalty=0.0,
-        early_stopping=False,
-        **options,
-    ):
+        beam_size: int = 4,
+        length_penalty: float = 0.6,
+        num_hypotheses: int | None = None,
+        coverage_penalty: float = 0.0,
+        num_groups: int = 1,
+        diversity_penalty: float = 0.0,
+        early_stopping: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.beam_size = arguments.positive_integer("beam_size", beam_size)
         self.length_penalty = arguments.number_within(
@@ -136,53 +189,55 @@ class BeamSearch(Search):
         self.early_stopping = arguments.boolean("early_stopping", early_stopping)
 
     @property
-    def needs_attention(self):
+    def rows_per_sentence(self) -> int:
+        """Number of rows of each sentence in the loop: its beams."""
+        return self.beam_size
+
+    @property
+    def slots_per_sentence(self) -> int:
+        """Number of slots of each sentence in the first state of a step that follows paths."""
+        return self.beam_size
+
+    @property
+    def needs_attention(self) -> bool:
         """Whether the step must return its attention to the source."""
         return self.return_alignments or self.coverage_penalty > 0
 
-    def run(self, task, state):
-        """Extends the beams of all sentences until none can win any more."""
+    def run(self, task: Task, state: State) -> DecodeResult:
+        """Extends the beams of all sentences until no live hypothesis can win."""
         start = self._first_beams(task, state)
-        longest = length_normaliser(task.limits[:, None], penalty_of(self, task))
+        longest = length_normaliser(task.limits[:, None], self._length_penalty(task))
 
-        def unfinished(now):
+        def unfinished(now: Beams) -> Tensor:
             return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
 
-        def advance(now):
+        def advance(now: Beams) -> Beams:
             return self._next_beams(task, now, self._active(now, longest))
 
         end = self.loop(unfinished, advance, start)
-        return read_back(self, task, end.pool, end.written)
+        return end.written.read_back(task, end.pool, self.num_hypotheses)
 
-    def loop(self, unfinished, advance, beams):
-        """Advances the `Beams` while they are unfinished; a subclass may look at every step."""
-        end = ops.while_loop(
-            lambda *now: unfinished(nest(beams, now)),
-            lambda *now: flat(advance(nest(beams, now))),
-            flat(beams),
-        )
-        return nest(beams, end)
-
-    def _first_beams(self, task, state):
-        """Nothing finished, one live beam a group."""
+    def _first_beams(self, task: Task, state: State) -> Beams:
+        """The beams before the first step: one live hypothesis in each group, none finished."""
         beams, groups = self.beam_size, self.num_groups
-        if not getattr(task.step, "follows_paths", False):
+        if not follows_paths(task.step):
+            # -> (batch * beam, ...)
             state = change_state(lambda part: ops.repeat(part, beams, axis=0), state)
         # The beams of a group are all alike at first, so only one of them is live.
         live = ops.arange(beams) % (beams // groups) == 0
-        log_probs = ops.where(live, 0.0, IMPOSSIBLE)[None, :]
+        log_probs = ops.where(live, 0.0, IMPOSSIBLE)[None, :]  # -> (1, beam)
         tokens = ops.full((task.batch_size * beams,), task.bos_id, "int32")
-        width = None
-        if self.needs_attention:
-            width = attention_width(self, task, tokens, state)
-        coverage = None
-        if self.coverage_penalty:
-            coverage = ops.zeros((task.batch_size, beams, width), "float32")
         # A path goes on in its own slot.
         paths = ops.broadcast_to(
             ops.arange(beams, dtype="int32")[None, :, None],
             (task.batch_size, beams, task.max_length + 1),
         )
+        width = None
+        if self.needs_attention:
+            width = attention_width(task.step, tokens, state, paths, task.source_mask)
+        coverage = None
+        if self.coverage_penalty:
+            coverage = ops.zeros((task.batch_size, beams, width), "float32")
         kept = beams // groups
         if not self.early_stopping:
             kept = min(kept, self.num_hypotheses)
@@ -197,83 +252,160 @@ class BeamSearch(Search):
             state=state,
         )
 
-    def _active(self, now, longest):
-        """Groups (batch, groups) in which a live hypothesis can still be among the best."""
+    def _length_penalty(self, task: Task) -> float | Tensor:
+        """The length penalty: a number, or (batch, 1) where sentences have their own."""
+        return self.length_penalty if task.length_penalty is None else task.length_penalty[:, None]
+
+    def loop(
+        self,
+        unfinished: Callable[[Beams], Tensor],
+        advance: Callable[[Beams], Beams],
+        beams: Beams,
+    ) -> Beams:
+        """Advances the `Beams` while they are unfinished; a subclass may look at every step."""
+        end = ops.while_loop(
+            lambda *now: unfinished(nest(beams, now)),
+            lambda *now: flat(advance(nest(beams, now))),
+            flat(beams),
+        )
+        return nest(beams, end)
+
+    def _active(self, now: Beams, longest: Tensor) -> Tensor:
+        """Whether a live hypothesis of each group can be among the best: bool (batch, groups).
+
+        `longest` is the normaliser at each sentence's largest length.
+        """
+        # -> (batch, groups)
         best_live = ops.max(self._by_group(now.log_probs), axis=-1, initial=2 * IMPOSSIBLE)
         worst_kept = ops.min(now.pool.scores, axis=-1, initial=0.0)
         alive = best_live > IMPOSSIBLE / 2
         if self.early_stopping:
             return ops.logical_and(alive, worst_kept <= IMPOSSIBLE / 2)
         # A log-probability only falls, the largest normaliser brings it nearest to 0, and
-        # coverage at best costs nothing.
+        # coverage is at most 0.
         return ops.logical_and(alive, best_live / longest > worst_kept)
 
-    def _next_beams(self, task, now, active):
+    def _next_beams(self, task: Task, now: Beams, active: Tensor) -> Beams:
+        """One decoding step: extends each hypothesis, and finishes those that ended.
+
+        `active` (batch, groups) says which groups still take finished hypotheses.
+        """
         batch, beams = task.batch_size, self.beam_size
-        logits, state, attention = run_step(self, task, now.tokens, now.index, now.state, now.paths)
-        own = self.next_log_probs(task, now, logits)
-        # Twice as many as there are beams: those that live on, and then those that may have ended.
-        log_probs, parents, tokens, ended = extensions(
-            self, task, now.index + 1, now.log_probs[..., None] + own
+        logits, state, attention = run_step(
+            task.step, now.tokens, now.index, now.state, now.paths, self.needs_attention
+        )
+        own = self.next_log_probs(task, now, logits)  # -> (batch, beam, vocab)
+        log_probs, parents, tokens, ended = self._choose_extensions(
+            task, now.index + 1, now.log_probs[..., None] + own
         )
         gained = log_probs - ops.take_along_axis(now.log_probs, parents, axis=1)
         log_probs = ops.maximum(log_probs, IMPOSSIBLE)
 
         index = now.index + 1
         written = now.written.with_position(
-            index, tokens, gained, attention_of(attention, parents, beams)
+            index, tokens, gained, take_attention(attention, parents, beams)
         )
         coverage = now.coverage
-        scores = log_probs / length_normaliser(index, penalty_of(self, task))
+        scores = log_probs / length_normaliser(index, self._length_penalty(task))
         if coverage is not None:
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
+            # -> (batch, 2 * beam, source)
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)
             scores = scores + self._coverage_score(task, coverage)
             coverage = coverage[:, :beams]
-        paths = paths_from(now.paths, parents, index)
+        paths = extend_paths(now.paths, parents, index)  # -> (batch, 2 * beam, max_length + 1)
+        # -> (batch, groups, beam / groups)
         entering = ops.logical_and(self._by_group(ended[:, beams:]), active[..., None])
         new = Pool(
             self._by_group(paths[:, beams:]),
             ops.where(entering, self._by_group(scores[:, beams:]), IMPOSSIBLE),
             ops.where(entering, index, 0),
         )
-        if not getattr(task.step, "follows_paths", False):
+        if not follows_paths(task.step):
             rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
-            rows = ops.reshape(rows, (-1,))
+            rows = ops.reshape(rows, (-1,))  # -> (batch * beam,)
             state = change_state(lambda part: ops.take(part, rows, axis=0), state)
         return Beams(
             index=index,
-            tokens=ops.reshape(tokens[:, :beams], (-1,)),
+            tokens=ops.reshape(tokens[:, :beams], (-1,)),  # -> (batch * beam,)
             log_probs=ops.where(ended[:, :beams], IMPOSSIBLE, log_probs[:, :beams]),
             paths=paths[:, :beams],
             coverage=coverage,
             written=written,
-            pool=best_of(now.pool, new),
+            pool=now.pool.with_best_of(new),
             state=state,
         )
 
-    def next_log_probs(self, task, now, logits):
-        """Log-probabilities (batch, beam, vocab) of what may follow; a subclass may look."""
-        own = next_log_probs(
-            self, task, logits, now.index, lambda: now.written.tokens_of(now.paths, task)
+    def next_log_probs(self, task: Task, now: Beams, logits: Logits) -> LogProbs:
+        """Log-probabilities (batch, beam, vocab) of the next tokens; a subclass may look."""
+        own = self.apply_rules(
+            task,
+            logits,
+            now.index,
+            lambda: now.written.read_tokens(task, now.paths),
+            self.beam_size,
         )
+        # -> (batch, beam, vocab)
         return ops.reshape(own, (task.batch_size, self.beam_size, own.shape[-1]))
 
-    def _coverage_score(self, task, coverage):
-        """The coverage of each beam (batch, beam), 0 at best."""
-        # Attention of exactly 0 happens (underflow) and has no logarithm.
+    def _choose_extensions(self, task: Task, length: Tensor, totals: LogProbs) -> Extensions:
+        """Chooses by `totals` (batch, beam, vocab) what lives on, and what may have ended.
+
+        `length` is that of the extensions.
+        """
+        size = self.beam_size // self.num_groups
+        count = size if size == 1 else 2 * size
+        live, ending = [], []
+        for found in self._candidates(totals, size, count):
+            ended = ops.logical_or(found.tokens == task.eos_id, length >= task.limits[:, None])
+            ended = ops.logical_and(ended, found.log_probs > IMPOSSIBLE / 2)
+            # Those that have not ended come first, both kinds in their order.
+            later = ops.arange(count) + ops.where(ended, count, 0)
+            order = ops.argsort(later, axis=1)[:, :size]  # -> (batch, size)
+            candidates = Extensions(*found, ended)
+            live.append([ops.take_along_axis(part, order, axis=1) for part in candidates])
+            ending.append([part[:, :size] for part in candidates])
+        parts = zip(*live, *ending, strict=True)
+        # -> (batch, 2 * beam)
+        return Extensions(*(ops.concatenate(part, axis=1) for part in parts))
+
+    def _candidates(self, totals: LogProbs, size: int, count: int) -> list[Candidates]:
+        """The `count` likeliest extensions of each group of `size` beams."""
+        if self.num_groups == 1:
+            return [top_extensions(totals, count)]
+        found: list[Candidates] = []
+        taken: Tensor = 0.0  # then (batch, 1, vocab), how often earlier groups chose a token
+        for group in range(self.num_groups):
+            own = totals[:, group * size : (group + 1) * size]  # -> (batch, size, vocab)
+            lowered = own - self.diversity_penalty * taken
+            _, parents, tokens = top_extensions(lowered, count)
+            # -> (batch, size * vocab)
+            flat_own = ops.reshape(own, (ops.shape(own)[0], size * own.shape[-1]))
+            places = parents * own.shape[-1] + tokens
+            log_probs = ops.take_along_axis(flat_own, places, axis=1)  # -> (batch, count)
+            found.append(Candidates(log_probs, parents + group * size, tokens))
+            # A group with few live extensions fills its choice with impossible ones.
+            real = ops.cast(log_probs[:, :size] > IMPOSSIBLE / 2, "float32")[..., None]
+            chosen = ops.one_hot(tokens[:, :size], own.shape[-1], dtype="float32")
+            taken = taken + ops.sum(real * chosen, axis=1)[:, None, :]
+        return found
+
+    def _coverage_score(self, task: Task, coverage: Tensor) -> Tensor:
+        """The coverage of each hypothesis, (batch, n), of sums of attention (batch, n, source)."""
+        # Attention of exactly 0 happens by underflow and has no logarithm.
         missing = ops.log(ops.clip(coverage, 1e-9, 1.0))
         if task.source_mask is not None:
             missing = ops.where(task.source_mask[:, None, :], missing, 0.0)
         return self.coverage_penalty * ops.sum(missing, axis=-1)
 
-    def _by_group(self, beams):
-        """(batch, beam, ...) as (batch, groups, beam / groups, ...)."""
+    def _by_group(self, values: Tensor) -> Tensor:
+        """Divides the beams, (batch, beam, ...), into (batch, groups, beam / groups, ...)."""
         size = self.beam_size // self.num_groups
-        batch, _, *rest = ops.shape(beams)
-        return ops.reshape(beams, (batch, self.num_groups, size, *rest))
+        batch, _, *rest = ops.shape(values)
+        # -> (batch, groups, beam / groups, ...)
+        return ops.reshape(values, (batch, self.num_groups, size, *rest))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "beam_size": self.beam_size,

@@ -1,24 +1,27 @@
-"""Checks of what a search is called with: each says the rule and what was received."""
+"""Checks of the arguments of a search's call. Each error says the rule and what was received."""
 
 import math
 import numbers
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import BooleanMask, Ids, Tensor
 from keras_transformer.masking import boolean_mask, dtype_name, integer_ids
 
 LARGEST_INT32 = 2**31 - 1
 
 
-def is_read(values):
-    """Whether values are Python's or NumPy's, which can be read whatever compiles the search."""
+def is_read(values: Any) -> bool:
+    """Whether values are of Python or NumPy, so that a check can read them in a graph too."""
     return isinstance(values, (list, tuple, str, numbers.Number, np.generic, np.ndarray))
 
 
-def numbers_of(name, values):
-    """Values that can be read as an array, or `ValueError` when they are not numbers."""
+def read_numbers(name: str, values: Any) -> np.ndarray:
+    """Returns values that `is_read` as an array, or raises `ValueError` unless they are numbers."""
     try:
         read = np.asarray(values)
     except (ValueError, OverflowError):  # rows of different lengths
@@ -28,10 +31,10 @@ def numbers_of(name, values):
     return read
 
 
-def refuse_ids_outside(name, ids, vocab_size):
-    """Raises `ValueError` for an id that the vocabulary does not have; tensors are not read.
+def refuse_ids_outside(name: str, ids: Ids, vocab_size: int) -> None:
+    """Raises `ValueError` for an id that is not in the vocabulary; does not read tensors.
 
-    An embedding would take another id's row instead, or NaN, as the backend has it.
+    For such an id an embedding returns the row of another id, or NaN: that depends on the backend.
     """
     if not is_read(ids):
         return
@@ -44,25 +47,32 @@ def refuse_ids_outside(name, ids, vocab_size):
         )
 
 
-def special_ids(bos_id, eos_id, pad_id):
-    """The three as Python's integers by name, or `ValueError`."""
+def checked_special_ids(bos_id: Any, eos_id: Any, pad_id: Any) -> dict[str, int]:
+    """Returns the three ids by name as integers, or raises `ValueError`."""
     given = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
     return {name: arguments.non_negative_integer(name, value) for name, value in given.items()}
 
 
-def number_or_tensor(check, name, value):
-    """Returns `value`, checked unless it is a tensor, as in a graph."""
+def number_or_tensor(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    """Returns `check(name, value)`, or a tensor as it is."""
     return check(name, value) if value is None or is_read(value) else value
 
 
-def per_sentence(name, values, batch_size, dtype, least, most=math.inf):
-    """Values (batch,) or one for all, as a tensor (batch,) of `dtype`, or `ValueError`.
+def per_sentence(
+    name: str,
+    values: Any,
+    batch_size: int | Tensor,
+    dtype: str,
+    least: float,
+    most: float = math.inf,
+) -> Tensor:
+    """Returns values (batch,), or one value for all, as a tensor (batch,) of `dtype`.
 
-    Values out of their bounds, and NaN, are refused where they can be read; shapes, and numbers
-    that are not integers where `dtype` is, always.
+    Raises `ValueError` for a wrong shape, and for floats where `dtype` is an integer type. Where
+    the values can be read, also for NaN and for a value that is not from `least` to `most`.
     """
     if is_read(values):
-        read = numbers_of(name, values)
+        read = read_numbers(name, values)
         if not np.all((read >= least) & (read <= most)):
             bounds = f"at least {least}" + ("" if most == math.inf else f" and at most {most:g}")
             raise ValueError(f"`{name}` must be {bounds}. Received: {name}={values!r:.200}")
@@ -82,21 +92,21 @@ def per_sentence(name, values, batch_size, dtype, least, most=math.inf):
     return ops.broadcast_to(ops.cast(tensor, dtype), (batch_size,))
 
 
-def source_mask_of(source_mask, batch_size):
-    """Returns the mask, or raises `ValueError` for floats and when it is not (batch, source)."""
+def checked_source_mask(source_mask: BooleanMask, batch_size: int | Tensor) -> BooleanMask:
+    """Returns the mask, or raises `ValueError` for floats and unless it is (batch, source)."""
     mask = boolean_mask("source_mask", source_mask)
-    return rows_of_sentences("source_mask", mask, "source", batch_size)
+    return checked_rows("source_mask", mask, "source", batch_size)
 
 
-def prefix_of(prefix_ids, batch_size, pad_id):
-    """Returns `prefix_ids` as int32 and the largest, -1 for a tensor, which is not read.
+def checked_prefix(prefix_ids: Ids, batch_size: int | Tensor, pad_id: int) -> tuple[Ids, int]:
+    """Returns `prefix_ids` as int32, and the largest of them: -1 for a tensor, which is not read.
 
-    Raises `ValueError` when they are no rows of ids, padded at the end.
+    Raises `ValueError` unless they are (batch, prefix), ids of at least 0, padded at the end.
     """
     if is_read(prefix_ids):
-        numbers_of("prefix_ids", prefix_ids)
+        read_numbers("prefix_ids", prefix_ids)
     prefix = ops.cast(integer_ids("prefix_ids", prefix_ids), "int32")
-    prefix = rows_of_sentences("prefix_ids", prefix, "prefix", batch_size)
+    prefix = checked_rows("prefix_ids", prefix, "prefix", batch_size)
     if not is_read(prefix_ids):
         return prefix, -1
     read = np.asarray(prefix_ids)
@@ -113,12 +123,12 @@ def prefix_of(prefix_ids, batch_size, pad_id):
     return prefix, int(np.max(read, initial=-1))
 
 
-def rows_of_sentences(name, tensor, width, batch_size):
-    """Returns the tensor, or raises `ValueError` when it is not (batch, width)."""
+def checked_rows(name: str, tensor: Tensor, axis: str, batch_size: int | Tensor) -> Tensor:
+    """Returns the tensor, or raises `ValueError` unless it is (batch, `axis`)."""
     rows = tensor.shape[0] if len(tensor.shape) == 2 else -1
     if rows == -1 or (isinstance(batch_size, int) and rows not in (None, batch_size)):
         raise ValueError(
-            f"`{name}` must be (batch, {width}), a row for each sentence. "
+            f"`{name}` must be (batch, {axis}), a row for each sentence. "
             f"Received: shape {tuple(tensor.shape)} for {batch_size} sentences"
         )
     return tensor

@@ -1,41 +1,68 @@
-"""Sampling: tokens drawn from what the model expects, instead of the likeliest."""
+"""Sampling: draws tokens from the model's distribution."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.decoding.greedy_search import append_tokens
-from keras_transformer.decoding.result import IMPOSSIBLE, DecodeResult
-from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.step_function import change_state
+from keras_transformer.arguments import LogProbs, Tensor
+from keras_transformer.decoding.greedy_search import AppendingSearch
+from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Task
+from keras_transformer.decoding.step_function import State, change_state
 
-# Below it nothing changes any more, and float32 takes still smaller ones for 0.
+# A smaller temperature changes nothing more, and float32 rounds still smaller ones to 0.
 SMALLEST_TEMPERATURE = 1e-30
 
 
-@keras.saving.register_keras_serializable(package="keras_transformer")
-class Sampling(Search):
-    """Draws each token from the model's distribution, sharpened or cut as asked.
+def reorder(hypotheses: Tensor, order: Tensor) -> Tensor:
+    """Returns `hypotheses` (batch, n, ...) with their second axis in the `order` (batch, m)."""
+    # -> (batch, m, 1, ...)
+    order = ops.reshape(order, (*ops.shape(order), *[1] * (len(hypotheses.shape) - 2)))
+    return ops.take_along_axis(hypotheses, ops.cast(order, "int32"), axis=1)
 
-    `token_t ~ q(token)`, `q = p ** (1 / temperature)` normalised, cut in turn to the `top_k`
-    likeliest tokens, to the smallest set of likeliest tokens that holds `top_p` of what is left,
-    and to tokens at least `min_p` times as likely as the likeliest
+
+def group_by_sentence(found: DecodeResult, batch_size: int | Tensor, samples: int) -> DecodeResult:
+    """Returns the hypotheses of rows, (rows, 1, ...), as those of sentences, sorted by score."""
+    if samples == 1:
+        return found
+    # -> (batch, samples, ...)
+    by_sentence = DecodeResult(
+        *(
+            None if part is None else ops.reshape(part, (batch_size, samples, *ops.shape(part)[2:]))
+            for part in found
+        )
+    )
+    order = ops.argsort(-by_sentence.scores, axis=1)
+    return DecodeResult(*(None if part is None else reorder(part, order) for part in by_sentence))
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Sampling(AppendingSearch):
+    """Draws each token from the model's distribution, which the options sharpen or cut.
+
+    `token_t ~ q(token)`. `q` is `p ** (1 / temperature)`, normalised. It is cut in this order: to
+    the `top_k` likeliest tokens, to the smallest set of likeliest tokens that holds `top_p` of
+    what is left, and to tokens at least `min_p` times as likely as the likeliest.
 
     The scores are the model's: sums of `log p`, not of `log q`.
+
+    `Search` describes how to call a search, and the options of every search.
 
     Args:
         temperature: below 1 sharpens, above 1 flattens.
         top_k: number of tokens to draw from; 0 for no limit.
         top_p: probability to draw from, in (0, 1] (nucleus sampling).
-        min_p: least probability relative to the likeliest token's, in [0, 1).
+        min_p: smallest probability relative to the likeliest token's, in [0, 1).
         num_samples: hypotheses of each sentence, drawn independently.
-        seed: an integer draws the same for the same batch at every call of one kind: XLA has
-            random numbers of its own, so that a compiled function draws others than an eager
-            call. The numbers belong to the rows of a batch, whatever they hold, and a
-            `Translator` has the same for each of the batches that it makes of many texts.
-            None draws anew, also in a compiled function on TensorFlow. Under `jax.jit`
-            give an integer.
-        **options: those of every search; see `BeamSearch`.
+        seed: an integer draws the same at every call for the same batch. A function that XLA
+            compiles draws others than an eager call, because XLA has random numbers of its own.
+            The numbers belong to the rows of a batch, whatever the rows hold. A `Translator` uses
+            the same numbers for each of its batches. None draws anew, also in a compiled function
+            on TensorFlow. Under `jax.jit` give an integer.
+        **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
+            `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
+            `return_alignments`.
 
     Returns:
         A `DecodeResult` with `num_samples` hypotheses for each sentence, the likeliest first.
@@ -60,14 +87,14 @@ class Sampling(Search):
 
     def __init__(
         self,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        min_p=0.0,
-        num_samples=1,
-        seed=None,
-        **options,
-    ):
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        num_samples: int = 1,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.temperature = arguments.positive_number("temperature", temperature)
         self.top_k = arguments.non_negative_integer("top_k", top_k)
@@ -75,17 +102,27 @@ class Sampling(Search):
         if self.top_p > 1:
             raise ValueError(f"`top_p` must be in (0, 1]. Received: top_p={top_p!r}")
         self.min_p = arguments.rate("min_p", min_p)
-        self.num_samples = self.beam_size = arguments.positive_integer("num_samples", num_samples)
+        self.num_samples = arguments.positive_integer("num_samples", num_samples)
         self.seed = None if seed is None else arguments.non_negative_integer("seed", seed)
         if seed is not None and seed >= 2**32:
             raise ValueError(f"`seed` must be below 2**32. Received: seed={seed}")
         self.seed_generator = keras.random.SeedGenerator(seed) if seed is None else None
 
-    def run(self, task, state):
-        """Draws `num_samples` hypotheses a sentence, each a row of its own."""
+    @property
+    def rows_per_sentence(self) -> int:
+        """Number of rows of each sentence in the loop: its samples."""
+        return self.num_samples
+
+    def run(self, task: Task, state: State) -> DecodeResult:
+        """Draws `num_samples` hypotheses for each sentence, each in a row of its own."""
         batch_size, samples = task.batch_size, self.num_samples
         if samples > 1:
-            of_sentences = {name: getattr(task, name) for name in ("limits", "least", "prefix_ids")}
+            of_sentences = {
+                "limits": task.limits,
+                "least": task.least,
+                "prefix_ids": task.prefix_ids,
+            }
+            # Each sample is a sentence of the task: (batch * samples, ...).
             state, of_rows = change_state(
                 lambda part: ops.repeat(part, samples, axis=0), (state, of_sentences)
             )
@@ -95,29 +132,29 @@ class Sampling(Search):
         shape = (task.batch_size, task.max_length)
         uniform = keras.random.uniform(shape, seed=seed, dtype="float32")
 
-        def choose(log_probs, index):
-            number = ops.take(uniform, ops.reshape(index, (1,)), axis=1)
-            return self._draw(self._sharpened(log_probs), number)
+        def choose(log_probs: LogProbs, index: Tensor) -> Tensor:
+            number = ops.take(uniform, ops.reshape(index, (1,)), axis=1)  # -> (rows, 1)
+            return self._draw(self._sharpen(log_probs), number)
 
-        found = append_tokens(self, task, state, choose)
-        return best_first(found, batch_size, samples)
+        found = self.append_tokens(task, state, choose)
+        return group_by_sentence(found, batch_size, samples)
 
-    def _sharpened(self, log_probs):
-        """Log-probabilities divided by the temperature, the likeliest's 0; not those ruled out."""
+    def _sharpen(self, log_probs: LogProbs) -> LogProbs:
+        """Log-probabilities divided by the temperature; the likeliest's is 0, forbidden -1e9."""
         best = ops.max(log_probs, axis=-1, keepdims=True)
         divided = (log_probs - best) / max(self.temperature, SMALLEST_TEMPERATURE)
         return ops.where(log_probs > IMPOSSIBLE / 2, divided, IMPOSSIBLE)
 
-    def _draw(self, log_probs, uniform):
-        """The token of each row that `uniform` (rows, 1) falls on."""
+    def _draw(self, log_probs: LogProbs, uniform: Tensor) -> Tensor:
+        """The token of each row that the number `uniform` (rows, 1) in [0, 1) selects."""
         order = None
         if self.top_k:
             size = min(self.top_k, log_probs.shape[-1])
-            log_probs, order = ops.top_k(log_probs, size)
+            log_probs, order = ops.top_k(log_probs, size)  # -> (rows, size)
         elif self.top_p < 1:
             order = ops.argsort(-log_probs, axis=-1)
             log_probs = ops.take_along_axis(log_probs, order, axis=-1)
-        # Not `ops.softmax`, which warns of a single token.
+        # `ops.softmax` warns of a single token.
         odds = ops.exp(log_probs - ops.max(log_probs, axis=-1, keepdims=True))
         if self.top_p < 1:
             held = ops.cumsum(odds, axis=-1) - odds
@@ -125,17 +162,17 @@ class Sampling(Search):
             odds = ops.where(held < self.top_p * total, odds, 0.0)
         if self.min_p:
             odds = ops.where(odds >= self.min_p, odds, 0.0)  # the likeliest's are 1
-        # Sums are rounded, each in its own way where they are made in parallel: a token without
-        # odds may lie above the one before, and the last one below the total.
+        # Parallel sums round each in its own way. A token without odds may lie above the one
+        # before it, and the last one below the total.
         upto = ops.where(odds > 0, ops.cumsum(odds, axis=-1), 0.0)
         most = ops.max(upto, axis=-1, keepdims=True)
         beyond = upto > uniform * most * (1 - 1e-6)
-        place = ops.argmax(ops.cast(beyond, "int32"), axis=-1, keepdims=True)
+        place = ops.argmax(ops.cast(beyond, "int32"), axis=-1, keepdims=True)  # -> (rows, 1)
         if order is not None:
             place = ops.take_along_axis(order, place, axis=-1)
         return ops.cast(place[:, 0], "int32")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
             "temperature": self.temperature,
@@ -146,21 +183,3 @@ class Sampling(Search):
             "seed": self.seed,
         }
         return {**super().get_config(), **own}
-
-
-def best_first(found, batch_size, samples):
-    """The hypotheses of rows as those of sentences, sorted by score."""
-    if samples == 1:
-        return found
-    by_sentence = [
-        None if part is None else ops.reshape(part, (batch_size, samples, *ops.shape(part)[2:]))
-        for part in found
-    ]
-    order = ops.argsort(-by_sentence[1], axis=1)
-    return DecodeResult(*(None if part is None else chosen(part, order) for part in by_sentence))
-
-
-def chosen(hypotheses, order):
-    """`hypotheses` (batch, n, ...) in the order (batch, m) of their second axis."""
-    order = ops.reshape(order, (*ops.shape(order), *[1] * (len(hypotheses.shape) - 2)))
-    return ops.take_along_axis(hypotheses, ops.cast(order, "int32"), axis=1)

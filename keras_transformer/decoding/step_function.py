@@ -1,13 +1,60 @@
-"""Calls of a step function, with checks of what it returns."""
+"""The contract of a step function: its calls, checks of what it returns, and its nested state."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
 
+from keras_transformer.arguments import BooleanMask, Logits, Tensor
 
-def run_step(search, task, tokens, index, state, paths=None):
-    """The step's logits (rows, vocab), new state, and attention (rows, source) or None."""
-    follows = getattr(task.step, "follows_paths", False)
-    answer = task.step(tokens, index, state, *([paths] if follows else []))
+StepFunction: TypeAlias = Callable[..., Any]  # `Search` says what it takes and returns
+State: TypeAlias = Any  # a nest of tensors whose first axis is rows; a part may be None
+
+
+class StepOutput(NamedTuple):
+    """What a step function returned."""
+
+    logits: Logits  # (rows, vocab)
+    state: State
+    attention: Tensor  # float32 (rows, source); None when the search does not need it
+
+
+def follows_paths(step: StepFunction) -> bool:
+    """Whether the step keeps its state in place and reads it along the paths of the hypotheses."""
+    return getattr(step, "follows_paths", False)
+
+
+def check_state(step: StepFunction, state: State, batch_size: int | Tensor) -> None:
+    """Raises `ValueError` when the first axis of a part of the first state is not the batch.
+
+    A step that follows paths may have a state of any shape.
+    """
+    if follows_paths(step) or not isinstance(batch_size, int):
+        return
+    for part in keras.tree.flatten(state):
+        shape = (batch_size,) if part is None else tuple(getattr(part, "shape", ()))
+        if not shape or shape[0] not in (None, batch_size):
+            raise ValueError(
+                "each part of `state` must be a tensor whose first axis is the batch. "
+                f"Received: shape {shape} for {batch_size} sentences"
+            )
+
+
+def run_step(
+    step: StepFunction,
+    tokens: Tensor,
+    index: Tensor,
+    state: State,
+    paths: Tensor | None,
+    needs_attention: bool,
+) -> StepOutput:
+    """Calls the step and checks what it returns.
+
+    `tokens` (rows,) are at position `index`. `paths` (batch, beam, max_length + 1) is for a step
+    that follows paths.
+    """
+    answer = step(tokens, index, state, *([paths] if follows_paths(step) else []))
     if not isinstance(answer, (tuple, list)) or len(answer) not in (2, 3):
         raise ValueError(
             "the step function must return (logits, state) or (logits, state, attention). "
@@ -15,52 +62,39 @@ def run_step(search, task, tokens, index, state, paths=None):
         )
     logits, state, attention = (*answer, None)[:3]
     check_rows("logits", logits, "vocab", tokens)
-    if not search.needs_attention:
-        return logits, state, None
+    if not needs_attention:
+        return StepOutput(logits, state, None)
     if attention is None:
         raise ValueError(
             "the step function must return (logits, state, attention) for alignments and the "
             "coverage penalty. Received: no attention"
         )
     check_rows("attention", attention, "source", tokens)
-    return logits, state, ops.cast(attention, "float32")
+    return StepOutput(logits, state, ops.cast(attention, "float32"))
 
 
-def check_rows(name, tensor, width, tokens):
-    """Raises `ValueError` when a tensor of the step's is not (rows, width), as many as tokens."""
+def check_rows(name: str, tensor: Tensor, axis: str, tokens: Tensor) -> None:
+    """Raises `ValueError` unless the tensor is (rows, `axis`), with a row for each token."""
     shape, rows = tuple(tensor.shape), tokens.shape[0]
     if len(shape) != 2 or (None not in (rows, shape[0]) and shape[0] != rows):
         raise ValueError(
-            f"the step function's {name} must be (rows, {width}). "
+            f"the step function's {name} must be (rows, {axis}). "
             f"Received: shape {shape} for {rows} rows"
         )
 
 
-def check_state(task, state):
-    """Raises `ValueError` when a part of the first state does not begin with the batch.
-
-    A step that follows paths keeps its state as it likes.
-    """
-    if getattr(task.step, "follows_paths", False) or not isinstance(task.batch_size, int):
-        return
-    for part in keras.tree.flatten(state):
-        shape = (task.batch_size,) if part is None else tuple(getattr(part, "shape", ()))
-        if not shape or shape[0] not in (None, task.batch_size):
-            raise ValueError(
-                "each part of `state` must be a tensor whose first axis is the batch. "
-                f"Received: shape {shape} for {task.batch_size} sentences"
-            )
-
-
-def attention_width(search, task, tokens, state):
-    """How many positions the step attends to, from a step that is thrown away."""
-    paths = ops.zeros((task.batch_size, search.beam_size, task.max_length + 1), "int32")
-    paths = paths if search.follows_paths else None
-    _, _, attention = run_step(
-        search, task, tokens, ops.convert_to_tensor(0, "int32"), state, paths
-    )
-    width, mask = ops.shape(attention)[1], task.source_mask
-    of_mask = width if mask is None else ops.shape(mask)[1]
+def attention_width(
+    step: StepFunction,
+    tokens: Tensor,
+    state: State,
+    paths: Tensor | None,
+    source_mask: BooleanMask | None,
+) -> int | Tensor:
+    """Returns the number of source positions: calls the first step and drops what it returns."""
+    start = ops.convert_to_tensor(0, "int32")
+    attention = run_step(step, tokens, start, state, paths, needs_attention=True).attention
+    width = ops.shape(attention)[1]
+    of_mask = width if source_mask is None else ops.shape(source_mask)[1]
     if isinstance(width, int) and isinstance(of_mask, int) and width != of_mask:
         raise ValueError(
             "`source_mask` must be as wide as the step function's attention. "
@@ -69,18 +103,18 @@ def attention_width(search, task, tokens, state):
     return width
 
 
-def change_state(function, state):
+def change_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     """Applies a function to each tensor of a nest; None stays None."""
     return keras.tree.map_structure(lambda part: None if part is None else function(part), state)
 
 
-def flat(variables):
-    """A nest as the tuple of tensors that a loop carries; None is left out."""
+def flat(variables: Any) -> tuple[Tensor, ...]:
+    """Returns the tensors of a nest as a tuple, which a loop carries; leaves None out."""
     return tuple(part for part in keras.tree.flatten(variables) if part is not None)
 
 
-def nest(structure, tensors):
-    """The nest that `flat` took apart."""
+def nest(structure: Any, tensors: Any) -> Any:
+    """Returns the nest that `flat` took apart; `structure` is one like it."""
     tensors = iter(tensors)
     parts = [None if part is None else next(tensors) for part in keras.tree.flatten(structure)]
     return keras.tree.pack_sequence_as(structure, parts)

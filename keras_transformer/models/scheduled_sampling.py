@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, Tensor
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE
 from keras_transformer.layers.positions import has_begun
 from keras_transformer.masking import padding_mask
 

@@ -139,11 +139,10 @@ class SequenceToSequence(Composite, keras.Model):
         else:
             max_length = arguments.positive_integer("max_length", max_length)
         memory = self.encode(source_ids, training=False)
-        beam_size = search.beam_size if getattr(search, "follows_paths", False) else 1
         step = self.step_class(self, source_ids, memory, max_length)
         return search(
             step,
-            step.first_state(beam_size),
+            step.first_state(getattr(search, "slots_per_sentence", 1)),
             batch_size=ops.shape(source_ids)[0],
             max_length=max_length,
             bos_id=self.bos_id,

@@ -46,7 +46,7 @@ class CompiledModel(tf.Module):
         hypotheses = {"num_hypotheses": search.beam_size} if isinstance(search, BeamSearch) else {}
         self.whole_search = changed(search, **hypotheses)
         self.aligning_search = changed(search, return_alignments=True)
-        self.num_hypotheses = getattr(search, "num_hypotheses", search.beam_size)
+        self.num_hypotheses = getattr(search, "num_hypotheses", search.rows_per_sentence)
         self.max_length = max_length
         self.jit_compile = jit_compile
         self.quantized = quantized
@@ -173,7 +173,7 @@ class CompiledModel(tf.Module):
         return (tf.reduce_sum(tf.where(is_token[..., None], memory, 0.0), axis=1),)
 
     def _generate(self, source_ids, search, **options):
-        if not (self.quantized and self.jit_compile and search.beam_size == 1):
+        if not (self.quantized and self.jit_compile and search.rows_per_sentence == 1):
             return self._generate_rows(source_ids, search, options)
         rows = tf.shape(source_ids)[0]
         least = tf.maximum(rows, LEAST_QUANTIZED_ROWS)
@@ -192,7 +192,7 @@ def least_rows_to_halve(model, search, jit_compile, quantized):
     if not jit_compile or isinstance(search, Sampling):
         return None
     size = sum(math.prod(part.shape) * tf.as_dtype(part.dtype).size for part in model.weights)
-    least = math.ceil(size / WEIGHT_BYTES_PER_ROW / search.beam_size)
+    least = math.ceil(size / WEIGHT_BYTES_PER_ROW / search.rows_per_sentence)
     return max(least, 2 * LEAST_QUANTIZED_ROWS if quantized else 2)
 
 

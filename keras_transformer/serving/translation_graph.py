@@ -2,8 +2,7 @@
 
 import tensorflow as tf
 
-from keras_transformer.decoding.length_penalty import LARGEST_LENGTH_PENALTY
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.alignment import piece_offsets, without_edges
 from keras_transformer.serving.segments import SegmentSplitter
@@ -106,7 +105,7 @@ class TranslationGraph(tf.Module):
         penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
         inputs = [self._with_eos(segments.tokens), prefix_ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
-        most = self.search.beam_size
+        most = self.search.rows_per_sentence
         translations, scores = self._search("search_with", inputs, most)
         refused = segments.refused | too_long
         translations, scores = self._joined(segments, refused, translations, scores)

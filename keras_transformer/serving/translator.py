@@ -6,11 +6,7 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch, Search
-from keras_transformer.decoding.length_penalty import (
-    LARGEST_LENGTH_PENALTY,
-    check_has_length_penalty,
-)
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.batching import powers_of_two
 from keras_transformer.serving.compiled_model import CompiledModel
 from keras_transformer.serving.export import export
@@ -202,13 +198,14 @@ class Translator:
             length_penalty = arguments.number_within(
                 "length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY
             )
-            check_has_length_penalty(self.graph.search, length_penalty)
+            self.graph.search.check_length_penalty(length_penalty)
         positive = arguments.positive_integer
         max_length = arguments.optional(positive, "max_length", max_length)
         num_hypotheses = arguments.optional(positive, "num_hypotheses", num_hypotheses)
-        if (num_hypotheses or 1) > self.graph.search.beam_size:
+        most = self.graph.search.rows_per_sentence
+        if (num_hypotheses or 1) > most:
             raise ValueError(
-                f"`num_hypotheses` must be at most {self.graph.search.beam_size}, the beam size. "
+                f"`num_hypotheses` must be at most {most}, the beam size. "
                 f"Received: num_hypotheses={num_hypotheses}"
             )
         if split_sentences is not None:

@@ -6,7 +6,7 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from keras_transformer.models.transformer_step import TransformerStep
 from tests.backends import array, arrays
-from tests.decoding.test_ways_to_run import WAYS, in_way
+from tests.decoding.test_search_compiled import WAYS, in_way
 from tests.models.test_recurrent import made
 from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built
 
@@ -93,7 +93,8 @@ def test_a_sentence_is_translated_alike_in_any_company(name):
 @EACH_SEARCH
 def test_no_sentences_give_no_hypotheses(search):
     found = built().generate(SOURCE_IDS[:0], search, max_length=4)
-    assert tuple(found.ids.shape) == (0, getattr(search, "num_hypotheses", search.beam_size), 4)
+    count = getattr(search, "num_hypotheses", search.rows_per_sentence)
+    assert tuple(found.ids.shape) == (0, count, 4)
     assert tuple(found.scores.shape) == tuple(found.ids.shape[:2])
 
 

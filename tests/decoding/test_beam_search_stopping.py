@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer import BeamSearch
+from keras_transformer.decoding.beam_search import length_normaliser
 from keras_transformer.decoding.hypotheses import Pool
-from keras_transformer.decoding.length_penalty import length_normaliser
 from tests.backends import BACKEND, arrays
 from tests.decoding.problems import assert_is_by_hand, peaked_problem, run
 from tests.decoding.reference_search import Options

@@ -42,12 +42,11 @@ class LanguageModel:
         return self.embedding.logits(hidden)[:, 0], caches
 
     def write(self, search, batch_size=1):
-        beams = search.beam_size if search.follows_paths else 1
         # What is compiled needs an argument: nothing here depends on it.
         run = compiled(
             lambda _: search(
                 self,
-                self.decoder.start_cache(batch_size, LENGTH, beams),
+                self.decoder.start_cache(batch_size, LENGTH, search.slots_per_sentence),
                 batch_size=batch_size,
                 max_length=LENGTH,
                 **SPECIAL,

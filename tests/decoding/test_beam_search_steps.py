@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch
-from keras_transformer.decoding.result import IMPOSSIBLE
+from keras_transformer.decoding.search import IMPOSSIBLE
 from tests.backends import array, arrays
 from tests.decoding.problems import random_problem, run
 

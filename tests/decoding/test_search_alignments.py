@@ -79,8 +79,7 @@ def test_a_step_that_follows_paths_gives_the_same(
     problem = random_problem(seed, eos_bonus=eos_bonus)
     search = search_class(return_alignments=alignments, **options)
     step = StepsThatStay(problem.table, problem.attention if search.needs_attention else None)
-    slots = search.beam_size if search.follows_paths else 1
-    state = step.first_state(len(problem.table), slots, MAX_LENGTH)
+    state = step.first_state(len(problem.table), search.slots_per_sentence, MAX_LENGTH)
     stays = arrays(run(search, problem, steps=(step, state)))
     moves = arrays(run(search, problem))
     assert (stays.alignments is not None) == alignments

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch
-from keras_transformer.decoding.extensions import top_extensions
+from keras_transformer.decoding.beam_search import top_extensions
 from tests.backends import BACKEND, arrays
 from tests.decoding.problems import (
     Problem,
