@@ -10,6 +10,7 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SymbolTokenizer, translation_dataset
 
 LETTERS = "abcdefg"
+CARD = {"languages": "letters to capitals", "data": "made up", "scores": {"exact match": 0.98}}
 
 
 def words(count, seed):
