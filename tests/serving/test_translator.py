@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from numpy_arguments import in_numpy
-from trained import answer, translator, words
+from trained import answer, log_prob_of, translator, words
 
 from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
@@ -54,12 +54,14 @@ def test_hypotheses_are_distinct_best_first_and_the_first_is_the_translation():
 
 
 def test_the_score_of_a_hypothesis_is_its_log_probability_under_the_length_penalty():
-    for text, score in translator().n_best(["fade"])[0]:
-        if len(text) == 12:
-            continue  # cut at the maximum length, so without the `eos_id` that `score` adds
-        ((log_prob, num_tokens),) = translator().score(["fade"], [text])
-        assert num_tokens == len(text) + 1
+    ((best, *others),) = translator().n_best(["fade"])
+    for text, score in (best, *others):
+        log_prob, num_tokens = log_prob_of("fade", text)
         np.testing.assert_allclose(log_prob / ((5 + num_tokens) / 6) ** 0.6, score, atol=1e-5)
+    assert len(best[0]) < 12  # not cut, so `score` finds the same ids
+    np.testing.assert_allclose(
+        translator().score(["fade"], [best[0]]), [log_prob_of("fade", best[0])], atol=1e-5
+    )
 
 
 def test_the_score_of_a_pair_does_not_depend_on_the_others():
