@@ -53,11 +53,11 @@ def export(args):
     search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
     tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
     options = {"search": search, "max_length": args.target, "quantize": args.quantize}
-    compiled = Translator(model, tokenizer, **options).compiled
+    id_functions = Translator(model, tokenizer, **options).id_functions
     ids = tf.TensorSpec([None, None], tf.int32)
-    search_ids = tf.function(lambda rows: compiled.apply("search_ids", rows), [ids])
+    search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids])
     archive = keras.export.ExportArchive()
-    archive.track(compiled)
+    archive.track(id_functions)
     archive.add_endpoint("search_ids", search_ids)
     archive.write_out(args.directory, verbose=False)
 
@@ -66,8 +66,7 @@ def source_ids(batch):
     """Random sources of 24 tokens, padded to the bucket that the translator would choose."""
     import numpy as np
 
-    from keras_transformer.serving.batching import powers_of_two
-    from keras_transformer.serving.compiled_model import SMALLEST_LENGTH
+    from keras_transformer.serving.id_functions import SMALLEST_LENGTH, powers_of_two
 
     bucket = min(size for size in powers_of_two(SMALLEST_LENGTH, 256) if size >= SOURCE)
     ids = np.random.default_rng(1).integers(4, VOCAB, (batch, SOURCE))

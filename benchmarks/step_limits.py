@@ -21,7 +21,7 @@ from benchmarks.timing import interleaved
 from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.layers.dense import products_apart, step_product
 from keras_transformer.serving import Translator
-from keras_transformer.serving.compiled_model import barrier
+from keras_transformer.serving.id_functions import barrier
 from keras_transformer.text import CharacterTokenizer
 
 FEW, MANY, STEPS = 8, 40, 32
@@ -46,9 +46,9 @@ def main():
     print(f"{'':<22}" + "".join(f"{column:>16}" for column in columns), flush=True)
     for beam in (1, 4):
         searches = {length: searched(model, beam, length, args) for length in (FEW, MANY)}
-        compiled = searches[MANY]
-        products = products_of(compiled.model)
-        macs, size = work_of(compiled.model)
+        longest = searches[MANY]
+        products = products_of(longest.model)
+        macs, size = work_of(longest.model)
         for batch in args.batches:
             rows = batch * beam
             taken = interleaved(
@@ -60,7 +60,8 @@ def main():
                 args.seconds,
             )
             step, alone = (taken[MANY] - taken[FEW]) / STEPS, taken["products"] / STEPS
-            times = 2 if compiled.rows_at_a_time(batch) < batch else 1  # that all weights are read
+            halved = longest.search_ids.rows_at_a_time(batch) < batch
+            times = 2 if halved else 1  # that all weights are read
             limits = [f"{2e3 * macs * rows / flops:.2f}", f"{1e3 * size * times / bandwidth:.2f}"]
             if args.quantize:
                 limits[0] = "-"  # no product of floats
@@ -71,20 +72,20 @@ def main():
 
 
 def searched(model, beam, length, args):
-    """The translator's compiled functions, its outputs of exactly `length` tokens."""
+    """The translator's functions of ids, its outputs of exactly `length` tokens."""
     forced = {"min_length": length}
     search = GreedySearch(**forced) if beam == 1 else BeamSearch(beam, **forced)
     options = {"search": search, "max_length": length, "quantize": args.quantize}
-    compiled = Translator(model, CharacterTokenizer.train(["any"]), **options).compiled
+    functions = Translator(model, CharacterTokenizer.train(["any"]), **options).id_functions
     if args.in_one_piece:
-        compiled.least_rows_to_halve = None
-    return compiled
+        functions.search_ids.least_rows_to_halve = None
+    return functions
 
 
-def called(compiled, batch):
+def called(functions, batch):
     """A function of nothing that searches a batch."""
     any_ids = tf.TensorSpec([None, None], tf.int32)
-    run = tf.function(lambda ids: compiled.apply("search_ids", ids), [any_ids])
+    run = tf.function(functions.search_ids, [any_ids])
     ids = tf.constant(source_ids(batch))
     return lambda: run(ids)[1].numpy()
 

@@ -11,7 +11,7 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_transformer.serving.description import describe_export
 from keras_transformer.serving.export import export, load
-from keras_transformer.serving.other_formats import export_litert, export_onnx
+from keras_transformer.serving.onnx_and_litert import export_litert, export_onnx
 from keras_transformer.serving.translator import Translator
 
 __all__ = ["Translator", "describe_export", "export", "export_litert", "export_onnx", "load"]

@@ -1,29 +1,31 @@
-"""What an exported translator has: its signatures, its size, and the operations it is made of."""
+"""Describes an exported translator: its signatures, size and operations, and how to call it."""
 
-import json
 import os
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
-from keras_transformer.serving.directories import saved_model_path
+from keras_transformer.serving.model_card import read_texts
 from keras_transformer.serving.operations import oldest_tensorflow_text, operations_of
-
-EXTRA = "assets.extra"  # where a SavedModel keeps what is not of its graph
-CARD = "model_card.json"
+from keras_transformer.serving.saved_model import read_saved_model
 
 
-def describe_export(path):
+def describe_export(path: str | os.PathLike) -> dict[str, Any]:
     """Prints the signatures, texts, size and operations of a SavedModel, and what can run it.
 
     Args:
         path: the directory of the SavedModel.
 
     Returns:
-        A dictionary: `signatures`, for each name its `inputs` and `outputs` as
-        {name: "dtype[shape]"}; `texts`, what its model card says of them, or None without a card;
-        `bytes`; `operations`, sorted names; `tensorflow_text`, the oldest version of TF Text that
-        has them, or None when they are of TensorFlow alone.
+        A dictionary with
+        `signatures`: for each name its `inputs` and `outputs` as {name: "dtype[shape]"};
+        `texts`: what the model card says of them, or None without a card;
+        `bytes`: the size of all files;
+        `operations`: their names, sorted;
+        `tensorflow_text`: the oldest version of TF Text that has them, or None when TensorFlow
+        alone has them all.
 
     Raises:
         ValueError: when there is no SavedModel in `path`.
@@ -43,14 +45,10 @@ def describe_export(path):
             "outputs": {key: described(info) for key, info in sorted(found.outputs.items())},
         }
         for name, found in sorted(meta_graph.signature_def.items())
-        if found.inputs  # what TensorFlow adds to initialise has none
+        if found.inputs  # one that TensorFlow adds to initialise has none
     }
     operations = operations_of(saved_model)
-    size = sum(
-        os.path.getsize(os.path.join(folder, file))
-        for folder, _, files in os.walk(path)
-        for file in files
-    )
+    size = size_of(path)
     oldest = oldest_tensorflow_text(operations)
     print(f"{os.fspath(path)}: {size / 2**20:.1f} MiB")
     for name, sides in signatures.items():
@@ -58,9 +56,9 @@ def describe_export(path):
         for side, arrow in (("inputs", "->"), ("outputs", "<-")):
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
-    texts = texts_of(path)
-    for side in texts or ():
-        print(f"{side}: {' '.join(texts[side])}")
+    texts = read_texts(path)
+    for side, sentences in (texts or {}).items():
+        print(f"{side}: {' '.join(sentences)}")
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")
     written_by = f"TensorFlow {meta_graph.meta_info_def.tensorflow_version}"
     print(f"Written by {written_by}: runs with that or a later one", end="")
@@ -74,30 +72,29 @@ def describe_export(path):
     }
 
 
-def read_saved_model(path):
-    """The protocol buffer of the SavedModel in `path`."""
-    with open(os.path.join(saved_model_path(path), "saved_model.pb"), "rb") as file:
-        return SavedModel.FromString(file.read())
+def size_of(path: str | os.PathLike) -> int:
+    """Returns the bytes of all files in the directory `path`."""
+    names = [
+        os.path.join(folder, file)
+        for folder, _, files in os.walk(os.fspath(path))
+        for file in files
+    ]
+    return sum(map(os.path.getsize, names))
 
 
-def texts_of(path):
-    """What the model card of an export says of its texts, None where there is no such card."""
-    card = os.path.join(saved_model_path(path), EXTRA, CARD)
-    if not os.path.exists(card):
-        return None
-    with open(card, encoding="utf-8") as file:
-        return json.load(file).get("texts")
-
-
-def described(info):
-    """Type and shape of an input or output, such as "string[batch]"."""
+def described(info: TensorInfo) -> str:
+    """Returns type and shape of an input or output, such as "string[batch]"."""
     sizes = ["batch" if size.size == -1 else str(size.size) for size in info.tensor_shape.dim]
     sizes[1:] = ["any" if size == "batch" else size for size in sizes[1:]]
     return f"{tf.dtypes.as_dtype(info.dtype).name}[{', '.join(sizes)}]"
 
 
-def how_to_call(path, signatures, batch=("A first sentence.", "Another.")):
-    """Lines to call a server with: REST by curl, and gRPC by Python."""
+def how_to_call(
+    path: str | os.PathLike,
+    signatures: Iterable[str],
+    batch: Sequence[str] = ("A first sentence.", "Another."),
+) -> str:
+    """Returns lines that call a server: REST by curl, and gRPC by Python."""
     parent, version = os.path.split(os.path.abspath(os.fspath(path)))
     name = os.path.basename(parent) if version.isdigit() else version
     texts = ", ".join(f'"{text}"' for text in batch)

@@ -1,25 +1,35 @@
 """Writes a translator as a SavedModel of standard TensorFlow and TF Text operations."""
 
-import json
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
-from keras_transformer.serving.description import describe_export, how_to_call, read_saved_model
-from keras_transformer.serving.directories import (
+from keras_transformer.serving.description import describe_export, how_to_call
+from keras_transformer.serving.model_card import EXTRA, checked_card, write_card
+from keras_transformer.serving.operations import check_operations, operations_of
+from keras_transformer.serving.saved_model import (
     new_directory,
+    read_saved_model,
+    reduce_saved_model,
     saved_model_path,
     tensorflow_path,
 )
-from keras_transformer.serving.equal_nodes import merge_equal_nodes
-from keras_transformer.serving.operations import check_operations, operations_of
-from keras_transformer.serving.server_files import OWN_FIELDS, write_server_files
-from keras_transformer.serving.translation_graph import SIGNATURES
+from keras_transformer.serving.server_files import write_server_files
+
+if TYPE_CHECKING:
+    from keras_transformer.serving.translator import Translator
 
 
-def export(translator, path, card=None, allowed_operations=(), verbose=True):
+def export(
+    translator: "Translator",
+    path: str | os.PathLike,
+    card: dict[str, Any] | None = None,
+    allowed_operations: Iterable[str] = (),
+    verbose: bool = True,
+) -> None:
     """Writes a SavedModel that TensorFlow Serving serves: strings in, strings out.
 
     | signature | inputs | outputs |
@@ -34,31 +44,37 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
 `source_start`, `source_end` int32[B, pieces] |
     | `encode` | `text` string[B] | `vector` float32[B, d_model] |
 
-    Each also returns `truncated` bool[B], true where a text was longer than the model reads; it
-    then has the empty translation, the score -1e9 and the vector 0. Any batch size works, 0
-    included. `score` and `scores` are the search's own, divided by its length penalty, of a text
-    that was divided their sum; `log_prob` is a plain sum. An empty text has the empty
-    translation, for every hypothesis, with the score 0.
+    Any batch size works, 0 included. Each signature also returns `truncated` bool[B]. It is true
+    where a text is longer than the model reads. Such a text has the empty translation, the score
+    -1e9 and the vector 0. An empty text has the empty translation with the score 0, for every
+    hypothesis.
 
-    In `translate` each text has options of its own: `length_penalty` from 0 to 10, or -1 for the
-    export's; `max_length`, or 0 for the export's; `num_hypotheses` up to the beam size, or 0 for
-    the export's, beyond which stand "" and -1e9; `prefix`, what the translation must begin with;
-    `split_sentences`, 1 to translate each sentence on its own, 0 the text at once, or -1 for the
-    export's.
-    In `align` each piece of the translation has its bytes and those of the source that it was
-    read from, -1 beyond the last piece.
+    `score` and `scores` are the search's own, divided by its length penalty. The score of a text
+    that was divided is the sum over its parts. `log_prob` is a plain sum.
 
-    `assets.extra` holds `tf_serving_warmup_requests`, with which TensorFlow Serving compiles
-    before it takes requests (written where tensorflow-serving-api is installed),
-    `batching_parameters.txt` and `model_card.json`. The directory appears whole or not at all.
+    In `translate` each text has options of its own:
+
+    | option | value | default of the export |
+    |---|---|---|
+    | `length_penalty` | from 0 to 10 | -1 |
+    | `max_length` | the largest number of output tokens | 0 |
+    | `num_hypotheses` | up to the beam size; beyond it stand "" and -1e9 | 0 |
+    | `prefix` | what the translation must begin with | "" |
+    | `split_sentences` | 1 translates each sentence on its own, 0 the text at once | -1 |
+
+    In `align` each piece of the translation has the bytes where it stands and the bytes of the
+    source that it was read from. Beyond the last piece stands -1.
+
+    `assets.extra` holds `batching_parameters.txt`, `model_card.json` and
+    `tf_serving_warmup_requests`, with which TensorFlow Serving compiles before it takes requests.
+    The warm-up requests need tensorflow-serving-api. The directory appears whole or not at all.
 
     TensorFlow Serving on a CPU runs the export when started with
-    `--xla_cpu_compilation_enabled=true`, or as it is when the translator was made with
-    `jit_compile=False`.
+    `--xla_cpu_compilation_enabled=true`. It runs an export with `jit_compile=False` as it is.
 
     Args:
         translator: a `Translator`.
-        path: the directory to make, for TensorFlow Serving a number in the model's directory.
+        path: the directory to make. TensorFlow Serving takes a number in the model's directory.
         card: dictionary of what the model card should say of languages, data and scores.
         allowed_operations: names of operations that the export may have beside those of
             `keras_transformer.serving.operations`.
@@ -86,76 +102,25 @@ def export(translator, path, card=None, allowed_operations=(), verbose=True):
     """
     card = checked_card(card)
     with new_directory(path) as written:
-        write_saved_model(translator, written)
+        translator.string_functions.save(written)
+        reduce_saved_model(written)
         operations = operations_of(read_saved_model(written))
         check_operations(operations, allowed_operations)
-        files = write_server_files(written, translator, card, operations)
+        extra = os.path.join(written, EXTRA)
+        os.makedirs(extra)
+        write_server_files(extra, translator)
+        write_card(extra, translator, card, operations)
+        files = sorted(os.listdir(extra))
     if verbose:
         found = describe_export(path)
         print(f"assets.extra: {', '.join(files)}")
         print(how_to_call(path, found["signatures"]))
 
 
-def write_saved_model(translator, path):
-    """Writes graph and variables."""
-    root = tf.Module()
-    root.shapes_met = list(translator.compiled.shapes_met.values())
-    met = [shapes.numpy() for shapes in root.shapes_met]
-    # The functions as they are traced: those that the saver found in a module it would trace again.
-    signatures = {
-        name: getattr(translator.graph, name).get_concrete_function() for name in SIGNATURES
-    }
-    # The variables themselves: a loader that is not Python finds none behind Keras's layers. Those
-    # that are read, so not the states of dropout's seeds, which differ from process to process; in
-    # the model's order, because a graph has them in none.
-    read = {id(v): v for function in signatures.values() for v in function.graph.variables}
-    weights = [variable.value for variable in translator.compiled.model.variables]
-    root.variables_read = [read.pop(id(weight)) for weight in weights if id(weight) in read]
-    root.variables_read += sorted(read.values(), key=lambda variable: variable.name)
-    try:
-        for shapes in root.shapes_met:  # the server has met none yet
-            shapes.assign(tf.zeros_like(shapes))
-        tf.saved_model.save(root, tensorflow_path(path), signatures)
-    finally:
-        for shapes, before in zip(root.shapes_met, met, strict=True):
-            shapes.assign(before)
-    saved = read_saved_model(path)
-    merge_equal_nodes(saved.meta_graphs[0].graph_def)
-    with open(os.path.join(path, "saved_model.pb"), "wb") as file:
-        file.write(saved.SerializeToString(deterministic=True))
-    os.remove(os.path.join(path, "fingerprint.pb"))  # of the graph as it was; nothing needs it
-
-
-def checked_card(card):
-    """`card` as a dictionary, or a `ValueError` when JSON cannot hold it."""
-    card = {} if card is None else card
-    try:
-        if not isinstance(card, dict):
-            raise TypeError("no dictionary")
-        read = json.loads(json.dumps(card, allow_nan=False, default=numbers_of_numpy))
-        own = sorted(OWN_FIELDS.intersection(card))
-        if own:
-            raise ValueError(f"{', '.join(own)} the export says itself")
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`card` must be a dictionary of what JSON can hold. "
-            f"Received: card={card!r:.200} ({error})"
-        ) from error
-    return read
-
-
-def numbers_of_numpy(value):
-    """NumPy's numbers and arrays as JSON has them; `TypeError` for anything else."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    raise TypeError(f"not for JSON: {type(value).__name__}")
-
-
-def load(path):
+def load(path: str | os.PathLike) -> Any:
     """Loads an exported translator; call its `signatures`.
 
-    `tf.saved_model.load` after `import tensorflow_text` is the same; this is for those who have
-    the package.
+    `tf.saved_model.load` after `import tensorflow_text` does the same without this package.
 
     Args:
         path: the directory that `export` wrote.

@@ -1,6 +1,10 @@
 """The operations that an export may be made of, and which TF Text has them."""
 
-# Operations of TensorFlow that every server has, none of which runs Python, reads other files than
+from collections.abc import Iterable
+
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+# Operations of TensorFlow that every server has. None of them runs Python, reads files other than
 # the export's own, or opens a connection.
 TENSORFLOW = frozenset(
     [
@@ -170,10 +174,9 @@ TENSORFLOW = frozenset(
         "ZerosLike",
     ]
 )
-# Of TF Text, with the first release whose notes have what is used here: SentencePiece came with
-# 2.0 and learnt to return several tokenizations, an attribute of its nodes, with 2.5; the fast
-# normaliser and word pieces of BERT came with 2.9. Offsets through Unicode's normal forms came with
-# 2.4.
+# Operations of TF Text, with the first release whose notes have what the tokenizers use.
+# 2.0: SentencePiece. 2.4: offsets through Unicode's normal forms. 2.5: SentencePiece returns
+# several tokenizations, an attribute of its nodes. 2.9: BERT's fast normaliser and word pieces.
 TENSORFLOW_TEXT = {
     "FindSourceOffsets": "2.4",
     "NormalizeUTF8": "2.0",
@@ -187,15 +190,15 @@ TENSORFLOW_TEXT = {
 }
 
 
-def operations_of(saved_model):
-    """The names of all operations in the graph of a SavedModel and in its functions."""
+def operations_of(saved_model: SavedModel) -> set[str]:
+    """Returns the names of all operations in the graph of a SavedModel and in its functions."""
     graph = saved_model.meta_graphs[0].graph_def
     functions = graph.library.function
     nodes = [*graph.node, *(node for function in functions for node in function.node_def)]
     return {node.op for node in nodes} - {function.signature.name for function in functions}
 
 
-def check_operations(operations, allowed):
+def check_operations(operations: Iterable[str], allowed: Iterable[str]) -> None:
     """Raises `ValueError` for operations that are neither known here nor in `allowed`."""
     others = sorted(set(operations) - TENSORFLOW - set(TENSORFLOW_TEXT) - set(allowed))
     if others:
@@ -206,7 +209,7 @@ def check_operations(operations, allowed):
         )
 
 
-def oldest_tensorflow_text(operations):
-    """The oldest version of TF Text that has all `operations` of its own, None without any."""
+def oldest_tensorflow_text(operations: Iterable[str]) -> str | None:
+    """Returns the oldest TF Text that has all of its `operations`, or None without any of them."""
     needed = [TENSORFLOW_TEXT[name] for name in operations if name in TENSORFLOW_TEXT]
     return max(needed, key=lambda version: tuple(map(int, version.split("."))), default=None)

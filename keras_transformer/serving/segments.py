@@ -1,55 +1,94 @@
-"""Divides texts into segments that the model reads at once: sentences, or what fits of a text."""
+"""Divides texts into segments that the model reads at once: whole texts, sentences, or parts."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer.serving.sentences import find_sentences
 from keras_transformer.text.strings import valid_utf8
+from keras_transformer.text.tokenizer import Tokenizer
 
-# How good a place for a break is: within a word, between two words, between two sentences.
+# How good a place for a break is: within a word (0), between two words, between two sentences.
 WORD, SENTENCE = 1, 2
 
 
 class Segments(NamedTuple):
-    """The parts of a batch of texts, in order.
+    """The segments of a batch of texts, in order.
 
     Attributes:
-        tokens: ragged ids (segments, length); each text has at least one, empty for a text
-            without tokens or one that is refused.
+        tokens: ragged ids (segments, length). A text has at least one segment. A text without
+            tokens, or one that is refused, has an empty one.
         texts: int32 (segments,), the text that each belongs to.
         first: bool (segments,), whether it begins its text.
         refused: bool (texts,), whether the text is longer than all its segments may be.
     """
 
-    tokens: Any
-    texts: Any
-    first: Any
-    refused: Any
+    tokens: tf.RaggedTensor
+    texts: tf.Tensor
+    first: tf.Tensor
+    refused: tf.Tensor
 
 
-class Origins(NamedTuple):
-    """Where the tokens of segments were read.
+class LocatedSegments(NamedTuple):
+    """Segments, and where their tokens were read.
 
     Attributes:
-        strings: string (segments,), the sentence or the text that the segment is of.
+        segments: the `Segments`.
+        strings: string (segments,), the sentence or the whole text that holds the segment.
         begins: int32 (segments,), where that begins in the text, in bytes of valid UTF-8.
-        starts, ends: ragged int32 (segments, length), the bytes of each token in `strings`.
+        starts: ragged int32 (segments, length), the first byte of each token in `strings`.
+        ends: ragged int32 (segments, length), the byte behind its last.
     """
 
-    strings: Any
-    begins: Any
-    starts: Any
-    ends: Any
+    segments: Segments
+    strings: tf.Tensor
+    begins: tf.Tensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
 
 
 class Parts(NamedTuple):
-    """Sentences and whole texts, in order: texts int32, begins int32 and strings (parts,)."""
+    """Sentences and whole texts, in order.
 
-    texts: Any
-    begins: Any
-    strings: Any
+    Attributes:
+        texts: int32 (parts,), the text that each belongs to.
+        begins: int32 (parts,), its first byte there.
+        strings: string (parts,), itself.
+    """
+
+    texts: tf.Tensor
+    begins: tf.Tensor
+    strings: tf.Tensor
+
+
+class Division(NamedTuple):
+    """Which tokens of which part each segment has.
+
+    Attributes:
+        splits: int64 (rows + 1,), where rows of the parts' tokens begin, and where the last ends.
+        rows: int64 (segments,), the row of each segment.
+        parts: int32 (segments,), the part of each.
+        texts: int32 (segments,), the text of each.
+        refused: bool (texts,), whether a text needs more segments than it may have.
+    """
+
+    splits: tf.Tensor
+    rows: tf.Tensor
+    parts: tf.Tensor
+    texts: tf.Tensor
+    refused: tf.Tensor
+
+    def gather(self, values: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Returns the values of each segment from those of the tokens of each part."""
+        rows = tf.RaggedTensor.from_row_splits(values.flat_values, self.splits)
+        return tf.gather(rows, self.rows)  # -> (segments, length)
+
+    def segments(self, tokens: tf.RaggedTensor) -> Segments:
+        """Returns the `Segments` of the parts' tokens (parts, length)."""
+        texts = self.texts
+        first = tf.concat([[True], texts[1:] != texts[:-1]], axis=0)[: tf.size(texts)]
+        return Segments(self.gather(tokens), texts, first, self.refused)
 
 
 TEXTS = (tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.bool))
@@ -58,46 +97,50 @@ TEXTS = (tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.bool))
 class SegmentSplitter(tf.Module):
     """Divides texts into segments of at most `longest` tokens.
 
-    A text is divided into its sentences where `by_sentence` says so, and is else one part. A part
-    that fits is one segment. A longer one is divided again and again behind the last sentence
-    that leaves a part that fits; where there is none behind the last word, and where there is no
-    such, anywhere.
+    Where `by_sentence` is True a text is divided into its sentences, its parts. Elsewhere the whole
+    text is one part. A part that fits is one segment. A longer part is divided behind the last
+    sentence that leaves a segment that fits. Without such a sentence it is divided behind the last
+    word, and without such a word anywhere. What remains is divided in the same way.
 
     Args:
-        tokenizer: of the texts.
+        tokenizer: the tokenizer of the texts.
         longest: the most tokens of a segment.
-        max_segments: the most segments of a part, and how many times `longest` a text may have
-            tokens. A text that needs more is refused.
+        max_segments: the most segments of a part. A text may have `longest * max_segments` tokens.
+            A text that needs more is refused.
     """
 
-    def __init__(self, tokenizer, longest, max_segments):
+    def __init__(self, tokenizer: Tokenizer, longest: int, max_segments: int):
         super().__init__(name="segment_splitter")
         self.tokenizer = tokenizer
         self.longest = longest
         self.max_segments = max_segments
-        surfaces = [*tokenizer.surfaces(), ""]  # for what is no token
+        surfaces = [*tokenizer.surfaces(), ""]  # the last for padding
         self.is_space = np.array([text != "" and text.isspace() for text in surfaces])
         self.starts_word = np.array([text[:1].isspace() for text in surfaces])
 
     @tf.function(input_signature=TEXTS, autograph=False)
-    def __call__(self, text, by_sentence):
+    def split(self, text: tf.Tensor, by_sentence: tf.Tensor) -> Segments:
         """Returns the `Segments` of texts (texts,), divided where `by_sentence` (texts,) says."""
         parts = parts_of(valid_utf8(text), by_sentence)
-        segments, _, _ = self._segments(parts, self.tokenizer.tokenize(parts.strings), text)
-        return segments
+        tokens = self.tokenizer.tokenize(parts.strings)
+        return self._division(parts, tokens, tf.size(text)).segments(tokens)
 
     @tf.function(input_signature=TEXTS, autograph=False)
-    def with_origins(self, text, by_sentence):
-        """Returns the `Segments` and their `Origins`."""
+    def locate(self, text: tf.Tensor, by_sentence: tf.Tensor) -> LocatedSegments:
+        """Returns the `Segments` of `split`, and where in the texts their tokens were read."""
         parts = parts_of(valid_utf8(text), by_sentence)
-        tokens, *offsets = self.tokenizer.tokenize_with_offsets(parts.strings)
-        segments, rows, numbers = self._segments(parts, tokens, text)
-        origins = (tf.gather(column, numbers) for column in (parts.strings, parts.begins))
-        return segments, Origins(*origins, *(rows(column.flat_values) for column in offsets))
+        tokens, starts, ends = self.tokenizer.tokenize_with_offsets(parts.strings)
+        division = self._division(parts, tokens, tf.size(text))
+        return LocatedSegments(
+            division.segments(tokens),
+            tf.gather(parts.strings, division.parts),
+            tf.gather(parts.begins, division.parts),
+            division.gather(starts),
+            division.gather(ends),
+        )
 
-    def _segments(self, parts, tokens, text):
-        """The `Segments` of parts, how to make such rows of flat values, and each one's part."""
-        count = tf.size(text)
+    def _division(self, parts: Parts, tokens: tf.RaggedTensor, count: tf.Tensor) -> Division:
+        """The `Division` of parts with these tokens (parts, length), of `count` texts."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
         in_text = tf.math.unsorted_segment_sum(lengths, parts.texts, count)
         refused = in_text > self.longest * self.max_segments
@@ -106,19 +149,19 @@ class SegmentSplitter(tf.Module):
         unfinished = tf.cast(cuts[:, -1] < tf.boolean_mask(lengths, is_long), tf.int32)
         long_texts = tf.boolean_mask(parts.texts, is_long)
         refused |= tf.math.unsorted_segment_sum(unfinished, long_texts, count) > 0
-        # Where a segment ends in the tokens of all parts, one behind the other.
+        # Where rows end in the tokens of all parts, one part behind the other.
         part_starts = tf.cast(tokens.row_splits, tf.int32)
         long_starts = tf.boolean_mask(part_starts[:-1], is_long)
         ends = tf.concat([part_starts, tf.reshape(long_starts[:, None] + cuts, [-1])], axis=0)
         marks = tf.scatter_nd(ends[:, None], tf.ones_like(ends), part_starts[-1:] + 1)
         splits = tf.cast(tf.where(marks > 0)[:, 0], tf.int32)
-        # -> (segments,), the part of each; parts without tokens have none
+        # -> (rows,), the part of each row; a part without tokens has no row
         numbers = tf.searchsorted(part_starts[1:], splits[:-1], side="right")
         kept = tf.where(~tf.gather(refused, tf.gather(parts.texts, numbers)))[:, 0]
         behind_all = tf.size(numbers, tf.int64)
         numbers = tf.gather(numbers, kept)
         texts = tf.gather(parts.texts, numbers)
-        # A text of which nothing is left has the empty segment, which is put behind the others.
+        # A text without a row gets an empty row, which stands behind all others.
         some = tf.math.unsorted_segment_sum(tf.ones_like(texts), texts, count)
         empty = tf.cast(tf.where(some == 0)[:, 0], tf.int32)
         kept = tf.concat([kept, tf.fill([tf.size(empty)], behind_all)], axis=0)
@@ -127,15 +170,9 @@ class SegmentSplitter(tf.Module):
         order = tf.argsort(texts, stable=True)
         kept, numbers, texts = (tf.gather(column, order) for column in (kept, numbers, texts))
         splits = tf.cast(tf.concat([splits, splits[-1:]], axis=0), tf.int64)
+        return Division(splits, kept, numbers, texts, refused)
 
-        def rows(values):
-            return tf.gather(tf.RaggedTensor.from_row_splits(values, splits), kept)
-
-        first = tf.concat([[True], texts[1:] != texts[:-1]], axis=0)[: tf.size(texts)]
-        segments = Segments(rows(tokens.flat_values), texts, first, refused)
-        return segments, rows, numbers
-
-    def _cuts(self, strings):
+    def _cuts(self, strings: tf.Tensor) -> tf.Tensor:
         """Where each segment of parts that do not fit ends, (parts, max_segments)."""
         tokens, starts, ends = self.tokenizer.tokenize_with_offsets(strings)
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
@@ -160,19 +197,19 @@ class SegmentSplitter(tf.Module):
         _, _, cuts = tf.while_loop(unfinished, cut, (tf.constant(0), start, cuts))
         return cuts
 
-    def _quality(self, tokens, at_sentence):
+    def _quality(self, tokens: tf.RaggedTensor, at_sentence: tf.Tensor) -> tf.Tensor:
         """How good a break behind each token is, int32 (parts, length)."""
         ids = tokens.to_tensor(len(self.is_space) - 1)
         is_space, starts_word = (
             tf.gather(table, ids) for table in (self.is_space, self.starts_word)
         )
-        # A space that is a token of its own belongs to what comes before it.
+        # A space that is a token of its own belongs to the word before it.
         at_word = is_space | (earlier(starts_word) & ~earlier(is_space))
         return tf.where(at_sentence, SENTENCE, tf.where(at_word, WORD, 0))
 
 
-def parts_of(text, by_sentence):
-    """The `Parts` of valid UTF-8: sentences where that is asked for and there are several."""
+def parts_of(text: tf.Tensor, by_sentence: tf.Tensor) -> Parts:
+    """Returns the `Parts` of valid UTF-8: the sentences of a text that has several, or the text."""
     count = tf.size(text)
     asked = tf.cast(tf.where(by_sentence)[:, 0], tf.int32)
     found = find_sentences(tf.gather(text, asked))
@@ -194,11 +231,13 @@ def parts_of(text, by_sentence):
     return Parts(*(tf.gather(column, order) for column in parts))
 
 
-def behind_sentence(strings, starts, ends):
-    """Whether a sentence of `strings` ends behind each token, bool (tokens,).
+def behind_sentence(
+    strings: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+) -> tf.Tensor:
+    """Returns whether a sentence of `strings` ends behind each token, bool (tokens,).
 
-    `starts` and `ends` are the bytes of the tokens, ragged (strings, length). A token that has
-    something of two sentences is none to end behind.
+    `starts` and `ends` are the bytes of the tokens, ragged (strings, length). No sentence ends
+    behind a token that has parts of two sentences.
     """
     sentences = find_sentences(strings)
     base = tf.cumsum(tf.strings.length(strings), exclusive=True)
@@ -216,6 +255,6 @@ def behind_sentence(strings, starts, ends):
     return tf.concat([is_behind, [False]], axis=0)[: tf.size(begun)]
 
 
-def earlier(rows):
-    """Booleans (texts, length) moved one place to the beginning."""
+def earlier(rows: tf.Tensor) -> tf.Tensor:
+    """Returns booleans (texts, length) moved one place to the beginning."""
     return tf.pad(rows, [[0, 0], [0, 1]])[:, 1:]

@@ -1,6 +1,6 @@
 """Where the sentences of texts begin and end: a rule of marks, words and letter case."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ FIGURE = r"\p{Nd}{1,2}\."
 LINE_BREAK = r".*[\n\r\x{85}\x{2028}\x{2029}]"
 SEPARATOR = b"\xff"  # a byte that valid UTF-8 does not have
 
-# Abbreviations whose period ends a sentence before a word of STARTERS alone.
+# Abbreviations whose period ends a sentence only before a word of STARTERS.
 ABBREVIATIONS = (
     "mr|mrs|ms|dr|prof|st|vs|etc|approx|inc|ltd|co|corp|jr|sr|dept|messrs|al|viz"
     "|bzw|ca|vgl|usw|hr|dipl|ing|geb|gest|inkl|exkl|zzgl|ggf|evtl|sog|mio|mrd|str|chr|insb|allg|tel"
@@ -23,9 +23,9 @@ ABBREVIATIONS = (
     "|dhr|mevr|mw|drs|bijv|bv|enz|blz|dvs|osv|np|tzn|tj|itd|itp|godz|św|inż|např|tzv|atd"
     "|др|ул|см|руб|проф|акад|стр|гг|डॉ|प्रो"
 )
-# The same with a capital. Without one they are words of one of these languages.
+# The same with a capital. With a small letter they are words of one of these languages.
 TITLES = "Gen|Col|Rep|Sen|Gov|Hon|Rev|Capt|Sgt|Lt|Fr|Frl|Me|Art|Mt|Ft|Abs|Kap|Bd|Ph"
-# Those whose period does not end a sentence before a number.
+# Abbreviations whose period does not end a sentence before a number.
 NUMBERED = (
     "no|nos|nr|núm|fig|figs|art|abs|kap|vol|bd|p|pp|pg|s|sec|ch|eq|kl|č|str|стр"
     "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|okt|nov|dec|dez"
@@ -48,25 +48,25 @@ class Sentences(NamedTuple):
     Attributes:
         texts: int32 (sentences,), the text that each belongs to.
         starts: int32 (sentences,), its first byte there.
-        ends: int32 (sentences,), the byte behind its last; white space around it is left out.
+        ends: int32 (sentences,), the byte behind its last. White space around it is left out.
         strings: string (sentences,), itself.
     """
 
-    texts: Any
-    starts: Any
-    ends: Any
-    strings: Any
+    texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    strings: tf.Tensor
 
 
 @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-def find_sentences(texts):
+def find_sentences(texts: tf.Tensor) -> Sentences:
     """Returns the `Sentences` of valid UTF-8 strings (texts,); a text of white space has none.
 
-    A sentence ends behind a line break, a mark of STRONG, or one of WEAK before white space,
-    closing quotes and brackets included. In a text with capitals none ends before a small letter,
-    and the words above have a say: they need no end where they have a period. A period that
-    stands alone ends one always, as in tokenised texts. A part without letters and digits is no
-    sentence, and belongs to the one before it.
+    A sentence ends behind a line break, behind a mark of STRONG, and behind a mark of WEAK before
+    white space. Closing quotes and brackets belong to it. In a text with capitals no sentence ends
+    before a small letter. The period of an abbreviation above may end none. A period that stands
+    alone always ends one, as in tokenized texts. A part without letters and digits belongs to the
+    sentence before it.
 
     Example:
 
@@ -76,7 +76,8 @@ def find_sentences(texts):
     """
     words = words_of(texts)
     rows, words = tf.cast(words.value_rowids(), tf.int32), words.flat_values
-    # The words of all texts lie one behind the other; -> (words,), their bytes in their own text
+    # The words of all texts lie one behind the other.
+    # -> (words,), their bytes in their own text
     base = tf.cumsum(tf.strings.length(texts), exclusive=True)
     starts = tf.cumsum(tf.strings.length(words), exclusive=True) - tf.gather(base, rows)
     ends = starts + tf.strings.length(without_trailing_space(words))
@@ -99,43 +100,48 @@ def find_sentences(texts):
 
 
 class Words:
-    """The words of all texts, (words,), with white space behind them, and what is beside them."""
+    """The words of all texts in one row, which answer questions about their neighbours.
 
-    def __init__(self, words, rows):
+    Args:
+        words: string (words,), each with the white space behind it.
+        rows: int32 (words,), the text of each.
+    """
+
+    def __init__(self, words: tf.Tensor, rows: tf.Tensor):
         self.words = words
         self.rows = rows
         same = rows[1:] == rows[:-1]
         self.is_inner = tf.concat([same, [False]], axis=0)[: tf.size(rows)]  # not a text's last
 
-    def match(self, pattern):
-        """Whether all of a word but its white space is a match."""
+    def match(self, pattern: str) -> tf.Tensor:
+        """Returns whether each word without its white space matches `pattern`, (words,)."""
         return tf.strings.regex_full_match(self.words, rf"(?s)(?:{pattern})[{SPACES}]*")
 
-    def next(self, is_so):
-        """Whether the word behind each is so; False behind the last of a text."""
+    def next(self, is_so: tf.Tensor) -> tf.Tensor:
+        """Returns `is_so` (words,) of the word behind each; False behind the last of a text."""
         return tf.concat([is_so[1:], [False]], axis=0)[: tf.size(is_so)] & self.is_inner
 
-    def before(self, is_so):
-        """Whether the word before each is so; False before the first of a text."""
+    def before(self, is_so: tf.Tensor) -> tf.Tensor:
+        """Returns `is_so` (words,) of the word before each; False before the first of a text."""
         return tf.concat([[False], is_so & self.is_inner], axis=0)[:-1]
 
-    def are_around(self, is_so, texts):
-        """Whether, in its text, some word up to each is so, and some word behind it."""
+    def are_around(self, is_so: tf.Tensor, texts: tf.Tensor) -> tf.Tensor:
+        """Returns whether `is_so` (words,) of a word up to each in its text, and of one behind."""
         counts = tf.cast(is_so, tf.int32)
         in_text = tf.math.unsorted_segment_sum(counts, self.rows, tf.size(texts))
         up_to = tf.cumsum(counts) - tf.gather(tf.cumsum(in_text, exclusive=True), self.rows)
         return (up_to > 0) & (up_to < tf.gather(in_text, self.rows))
 
 
-def ends_sentence(words, texts):
-    """Whether each of `Words` is the last one of a sentence, (words,)."""
+def ends_sentence(words: Words, texts: tf.Tensor) -> tf.Tensor:
+    """Returns whether each of `words` is the last one of a sentence, (words,)."""
     cased = tf.gather(tf.strings.regex_full_match(texts, r"(?s).*\p{Lu}.*"), words.rows)
     weak = words.match(rf".*[{WEAK}][{CLOSES}]*")
     strong = words.match(rf".*[{STRONG}][{STRONG}{WEAK}]*[{CLOSES}]*")
-    # Brackets and quotes that stand alone, as in tokenised texts, belong to what is before them.
+    # Brackets and quotes that stand alone, as in tokenized texts, belong to the word before them.
     closes = words.before(weak) & words.match(r"[»”’)\]}›]+|''")
 
-    def follows(is_so):
+    def follows(is_so: tf.Tensor) -> tf.Tensor:
         next_one = words.next(is_so)
         return tf.where(words.next(closes), words.next(next_one), next_one)
 
@@ -155,7 +161,7 @@ def ends_sentence(words, texts):
     inner |= short & ~(cased & follows(starts))
     inner |= numbered & follows(words.match(rf"[{OPENS}#§]*\p{{N}}.*"))
     inner |= dots & ~cased
-    # A quotation goes on in Japanese with its particle.
+    # In Japanese a particle follows a quotation within a sentence.
     inner |= words.match(r".*[」』”]") & follows(words.match("(?:と|って|など).*"))
     inner |= follows(words.match(r"[.!?…,;:)\]}%،、，؛].*"))
     ends = (weak | strong) & ~inner
@@ -164,10 +170,10 @@ def ends_sentence(words, texts):
     return (ends & words.are_around(words.match(r".*[\p{L}\p{N}].*"), texts)) | ~words.is_inner
 
 
-def words_of(texts):
-    """Ragged words (texts, words), each with the white space behind it.
+def words_of(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns ragged words (texts, words), each with the white space behind it.
 
-    White space comes behind a word, a mark of STRONG with what closes after it is the end of one.
+    A word ends behind white space, and behind a mark of STRONG with its closing quotes.
     """
     behind = rf"[{SPACES}]+|[{STRONG}][{STRONG}{WEAK}]*[{CLOSES}]*[{SPACES}]*"
     marked = tf.strings.regex_replace(texts, behind, rb"\0" + SEPARATOR)
@@ -175,6 +181,6 @@ def words_of(texts):
     return tf.ragged.boolean_mask(words, words != "")
 
 
-def without_trailing_space(strings):
-    """The strings without white space at their ends."""
+def without_trailing_space(strings: tf.Tensor) -> tf.Tensor:
+    """Returns the strings without white space at their ends."""
     return tf.strings.regex_replace(strings, rf"[{SPACES}]+$", "")

@@ -1,21 +1,19 @@
-"""The files beside the graph: requests to warm up with, batching parameters, the model card."""
+"""The files beside the graph that a server reads: warm-up requests and batching parameters."""
 
-import hashlib
-import importlib.metadata
-import json
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.serving.batching import powers_of_two
-from keras_transformer.serving.conventions import text_conventions
-from keras_transformer.serving.description import CARD, EXTRA
-from keras_transformer.serving.directories import tensorflow_path
+from keras_transformer.serving.id_functions import powers_of_two
+from keras_transformer.serving.saved_model import tensorflow_path
+from keras_transformer.text.tokenizer import Tokenizer
 
-# What the model card says of itself.
-OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
-OWN_FIELDS |= {"texts", "split_sentences", "separator"}
+if TYPE_CHECKING:
+    from keras_transformer.serving.translator import Translator
+
 PIECES_TRIED = 50  # in search of one that can be repeated
 WARM_UP = "tf_serving_warmup_requests"
 BATCHING = """\
@@ -31,80 +29,31 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def write_server_files(path, translator, card, operations):
-    """Writes `assets.extra` of the SavedModel in `path`; returns the names of its files.
+def write_server_files(folder: str | os.PathLike, translator: "Translator") -> None:
+    """Writes warm-up requests and batching parameters to `folder`.
 
     The warm-up requests need tensorflow-serving-api, and are left out without it.
     """
-    folder = os.path.join(path, EXTRA)
-    os.makedirs(folder)
     sizes = [str(rows) for rows in sorted({rows for rows, _ in translator.shapes})]
-    batching = BATCHING.format(sizes=", ".join(sizes))
-    card = json.dumps(model_card(translator, card, operations), indent=2, ensure_ascii=False)
-    for name, text in (("batching_parameters.txt", batching), (CARD, f"{card}\n")):
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+    path = os.path.join(folder, "batching_parameters.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(BATCHING.format(sizes=", ".join(sizes)))
     write_warm_up(os.path.join(folder, WARM_UP), warm_up_requests(translator))
-    return sorted(os.listdir(folder))
 
 
-def model_card(translator, card, operations):
-    """What the export is, as JSON: what the user says of it, then what it says itself."""
-    graph, compiled = translator.graph, translator.compiled
-    tokenizers = {"source": graph.source_tokenizer, "target": graph.target_tokenizer}
-    search = compiled.search
-    model = {
-        name: value
-        for name, value in compiled.model.get_config().items()
-        if name not in ("name", "trainable", "trainable_inside")
-    }
-    return {
-        **card,
-        "model": {
-            "class": type(compiled.model).__name__,
-            "parameters": int(compiled.model.count_params()),
-            "settings": model,
-        },
-        "search": {"class": type(search).__name__, "settings": search.get_config()},
-        "vocabulary": {
-            side: {
-                "class": type(tokenizer).__name__,
-                "size": tokenizer.vocab_size,
-                "sha256": hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
-            }
-            for side, tokenizer in tokenizers.items()
-        },
-        "limits": {
-            "max_length": compiled.max_length,
-            "max_source_length": compiled.length_sizes[-1],
-            "max_segments": graph.max_segments,
-            "shapes": translator.shapes,
-        },
-        "texts": text_conventions(translator),
-        "split_sentences": graph.split_sentences,
-        "separator": graph.separator,
-        "jit_compile": compiled.jit_compile,
-        "operations": sorted(operations),
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("keras", "tensorflow", "tensorflow-text")
-        },
-    }
+def warm_up_requests(translator: "Translator") -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Gives (signature, inputs) of requests after which every signature has been compiled.
 
-
-def warm_up_requests(translator):
-    """Requests after which every signature has been compiled: (signature, inputs) pairs.
-
-    The translation of texts of each length, as many as each compiled shape takes; the other
-    signatures of one short text.
+    They translate texts of each length, as many at once as each compiled shape takes. The other
+    signatures get one short text.
     """
-    compiled = translator.compiled
-    texts = texts_of_lengths(translator.graph.source_tokenizer, compiled.length_sizes)
-    for text, rows in zip(texts, compiled.row_limits, strict=True):
+    shapes = translator.id_functions.shapes
+    texts = texts_of_lengths(translator.source_tokenizer, shapes.lengths)
+    for text, rows in zip(texts, shapes.row_limits, strict=True):
         if text is not None:
             for count in powers_of_two(1, rows):
                 yield "serving_default", {"text": np.array([text] * count, object)}
-    text = np.array([texts[0] or "a"], object)
+    short = np.array([texts[0] or "a"], object)
     options = {
         "length_penalty": np.array([-1.0], "float32"),
         "max_length": np.array([0], "int32"),
@@ -112,18 +61,18 @@ def warm_up_requests(translator):
         "prefix": np.array([""], object),
         "split_sentences": np.array([-1], "int32"),
     }
-    yield "score", {"source": text, "target": text}
-    yield "translate", {"text": text, **options}
-    yield "align", {"text": text}
-    yield "encode", {"text": text}
+    yield "score", {"source": short, "target": short}
+    yield "translate", {"text": short, **options}
+    yield "align", {"text": short}
+    yield "encode", {"text": short}
 
 
-def texts_of_lengths(tokenizer, sizes):
-    """For each size a text of so many tokens, with `eos_id`, or fewer but more than the last size.
+def texts_of_lengths(tokenizer: Tokenizer, sizes: Sequence[int]) -> list[str | None]:
+    """Returns for each size a text of as many tokens with `eos_id`, or of more than the last size.
 
-    None where repeating a piece of the vocabulary gives no such text.
+    A text is a piece of the vocabulary, repeated; None where no piece gives such a text.
     """
-    found = []
+    found: list[str | None] = []
     for least, most in zip([0, *sizes], sizes, strict=False):
         text = None
         for piece in tokenizer.surfaces()[4 : 4 + PIECES_TRIED]:
@@ -141,8 +90,10 @@ def texts_of_lengths(tokenizer, sizes):
     return found
 
 
-def write_warm_up(path, requests):
-    """Writes requests as TensorFlow Serving replays them when it loads a model."""
+def write_warm_up(
+    path: str | os.PathLike, requests: Iterable[tuple[str, dict[str, np.ndarray]]]
+) -> None:
+    """Writes requests in the form that TensorFlow Serving replays when it loads a model."""
     try:
         from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
     except ImportError:

@@ -1,5 +1,10 @@
 """A model, its tokenizers and a search as one object that maps strings to strings."""
 
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -7,64 +12,157 @@ import tensorflow as tf
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
-from keras_transformer.serving.batching import powers_of_two
-from keras_transformer.serving.compiled_model import CompiledModel
 from keras_transformer.serving.export import export
-from keras_transformer.serving.quantization import quantized_copy
-from keras_transformer.serving.translation_graph import TranslationGraph
-from keras_transformer.serving.translator_arguments import (
-    check_texts,
-    check_tokenizer,
-    checked_lengths,
-    warn_of_truncation,
-)
+from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
+from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text.strings import string_tensor
+from keras_transformer.text.tokenizer import Tokenizer
 
-# Texts handed to the graph at a time; it batches them by length itself.
+LONGEST_SOURCE = 256  # in tokens, when neither the caller nor the model's positions say another
+# The graph gets so many texts at a time. It batches them by length itself.
 TEXTS_PER_CALL = 512
+
+
+def check_texts(name: str, texts: Sequence[str]) -> None:
+    """Raises `ValueError` unless `texts` is a list or tuple of strings."""
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"`{name}` must be a list of strings. Received: {name}={texts!r:.200}")
+
+
+def check_tokenizer(side: str, tokenizer: Tokenizer, model: keras.Model) -> None:
+    """Raises `ValueError` when the tokenizer's ids are not those of the model.
+
+    The source tokenizer may not reverse, because long texts are divided from their beginning on.
+    """
+    if side == "source" and tokenizer.reverse:
+        raise ValueError(
+            "a tokenizer with `reverse=True` must be that of the targets alone; give one without "
+            "it for the sources. Received: source_tokenizer.reverse=True"
+        )
+    special = {
+        "pad_id": (tokenizer.pad_id, model.pad_id),
+        "bos_id": (tokenizer.bos_id, model.bos_id),
+        "eos_id": (tokenizer.eos_id, model.eos_id),
+    }
+    for name, (own, known) in special.items():
+        if own != known:
+            raise ValueError(
+                f"`{name}` of the {side} tokenizer must be that of the model. "
+                f"Received: {own} and {known}"
+            )
+    joint = getattr(model, "vocab_size", None)
+    size = joint or getattr(model, f"{side}_vocab_size", None)
+    if size is not None and tokenizer.vocab_size > size:
+        raise ValueError(
+            f"the {side} tokenizer's vocabulary must not be larger than the model's. "
+            f"Received: {tokenizer.vocab_size} and {size}"
+        )
+
+
+def checked_max_length(model: keras.Model, max_length: int | None) -> int | None:
+    """Returns `max_length`, or raises `ValueError` when the model's positions end before it."""
+    if max_length is None:
+        return None
+    max_length = arguments.positive_integer("max_length", max_length)
+    last = getattr(getattr(model, "target_positions", None), "max_length", None)
+    if last is not None and max_length > last:
+        raise ValueError(
+            f"`max_length` must be at most {last}, the model's last position. "
+            f"Received: max_length={max_length}"
+        )
+    return max_length
+
+
+def checked_max_source_length(model: keras.Model, max_source_length: int | None) -> int:
+    """Returns `max_source_length`, or raises `ValueError` when the model cannot read as much."""
+    last = getattr(getattr(model, "source_positions", None), "max_length", None)
+    if max_source_length is None:
+        return LONGEST_SOURCE if last is None else min(LONGEST_SOURCE, last)
+    max_source_length = arguments.positive_integer("max_source_length", max_source_length)
+    if max_source_length < SMALLEST_LENGTH:
+        raise ValueError(
+            f"`max_source_length` must be at least {SMALLEST_LENGTH}. "
+            f"Received: max_source_length={max_source_length}"
+        )
+    if last is not None and max_source_length > last:
+        raise ValueError(
+            f"`max_source_length` must be at most {last}, the model's last position. "
+            f"Received: max_source_length={max_source_length}"
+        )
+    return max_source_length
+
+
+def warn_of_truncation(num_truncated: int) -> None:
+    """Warns when texts or prefixes were longer than the model reads or writes."""
+    if num_truncated:
+        warnings.warn(
+            f"{num_truncated} text(s) were too long, or their prefixes, and have no translation: "
+            "see `max_source_length`, `max_segments` and `max_length`.",
+            stacklevel=4,
+        )
+
+
+def hypotheses(translations: Iterable[bytes], scores: Iterable[float]) -> list[tuple[str, float]]:
+    """Returns the (translation, score) of the first hypothesis, and of each other that exists."""
+    pairs = enumerate(zip(translations, scores, strict=True))
+    return [
+        (text.decode("utf-8"), float(score))
+        for rank, (text, score) in pairs
+        if not rank or score > IMPOSSIBLE / 2
+    ]
 
 
 class Translator:
     """Translates lists of strings, and exports itself as a SavedModel that does the same.
 
-    Texts are tokenised in the graph, sorted by length, padded to one of a few shapes, searched
-    in a function compiled by XLA, and detokenised. Each shape is compiled once, when first met.
+    The graph tokenizes texts, sorts them by length and pads them to one of a few shapes. It
+    searches in a function that XLA compiles, and detokenizes. XLA compiles a shape when the
+    translator first meets it.
 
     Args:
         model: a `Transformer`, a `RecurrentSeq2Seq`, or a model with their methods.
-        source_tokenizer: a tokenizer of `keras_transformer.text`.
-        target_tokenizer: of the target; `source_tokenizer` when None.
+        source_tokenizer: a tokenizer of `keras_transformer.text`, without `reverse`.
+        target_tokenizer: the tokenizer of the target; `source_tokenizer` when None.
         search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
-        max_length: largest number of output tokens; when None, 50 more than the source has.
-        max_source_length: the longest source read at once, in tokens with `eos_id`; when None,
-            256, or what the model's positions allow. A longer one is divided at ends of
-            sentences, or else of words, and its parts are translated.
-        max_segments: the most parts of a text that is too long; 1 divides none. A text that needs
-            more is refused: its translation is empty, with a warning here and `truncated` true in
-            the SavedModel's answer.
-        separator: what the translations of the parts are joined by; "" for languages that are
-            written without spaces.
-        split_sentences: whether each sentence of a text is translated on its own, whatever the
-            text's length. For a model of single sentences, which may leave out all but the first.
-            False for documents and for what is no text of sentences.
-        max_batch_tokens: source tokens translated at once, padding included: the longer the
-            texts, the fewer at once.
-        jit_compile: whether XLA compiles the search, which makes it faster. A CPU
-            build of TensorFlow Serving runs such an export when started with
-            `--xla_cpu_compilation_enabled=true`, a GPU build not at all; False exports a graph
-            that any server runs.
-        quantize: "int8" translates with a copy of the model whose matrices are 8-bit integers,
-            one scale for each output, multiplied with activations rounded to 8 bits row by row
-            as they come: variables of little more than a quarter of the size (of a recurrent
-            model more, whose cells stay as they are), and for large models faster where XLA
-            compiles. None for the model as it is.
+        max_length: the largest number of output tokens. None allows 50 more than the source has.
+        max_source_length: the longest source that the model reads at once, in tokens with
+            `eos_id`. None allows 256, or what the model's positions allow. A longer text is
+            divided behind sentences, or else behind words, and its parts are translated.
+        max_batch_tokens: the most source tokens of a batch, padding included. Longer texts make
+            batches of fewer rows.
+        jit_compile: whether XLA compiles the search, which makes it faster. TensorFlow Serving on
+            a CPU runs such an export when started with `--xla_cpu_compilation_enabled=true`.
+            TensorFlow Serving on a GPU does not run it. Any server runs an export with False.
+        quantize: "int8" translates with a copy of the model in 8-bit integers. Matrices have one
+            scale for each output. Activations are rounded to 8 bits row by row. The variables take
+            little more than a quarter of the size, those of a recurrent model more, because its
+            cells stay as they are. Large models run faster where XLA compiles. None translates
+            with the model as it is.
+        max_segments: the most parts of a text that is too long; 1 divides no text. A text that
+            needs more parts is refused: its translation is empty, the call warns, and `truncated`
+            is true in the SavedModel's answer.
+        separator: joins the translations of the parts; "" for languages that are written without
+            spaces.
+        split_sentences: whether each sentence of a text is translated on its own, however short
+            the text is. Use True for a model of single sentences, which may leave out all but the
+            first. Use False for documents, and for texts that have no sentences.
+
+    Attributes:
+        model: the argument. With `quantize` a copy of it translates, so further training of `model`
+            changes no translation. Without `quantize` it does.
+        source_tokenizer: the argument.
+        target_tokenizer: the argument, or `source_tokenizer`.
+        search: the argument, or `BeamSearch()`.
+
+    Every other argument is an attribute of its own name, too. Assigning to an attribute raises
+    `AttributeError`, because compiled functions keep its value: make another translator.
 
     Returns:
         Called with a list of strings, the list of their best translations, in order.
 
     Raises:
-        ValueError: for a bad argument, or tokenizers that do not fit the model; the sources' may
-            not reverse.
+        ValueError: for a bad argument, or a tokenizer that does not fit the model.
+        AttributeError: when an attribute is assigned.
 
     Example:
 
@@ -75,118 +173,130 @@ class Translator:
     >>> translator = Translator(model, tokenizer, max_length=4)
     >>> len(translator(["abc", "cab"]))
     2
+    >>> translator.search.beam_size
+    4
     """
 
     def __init__(
         self,
-        model,
-        source_tokenizer,
-        target_tokenizer=None,
-        search=None,
-        max_length=None,
-        max_source_length=None,
-        max_batch_tokens=2048,
-        jit_compile=True,
-        quantize=None,
-        max_segments=16,
-        separator=" ",
-        split_sentences=False,
+        model: keras.Model,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
+        search: Search | None = None,
+        max_length: int | None = None,
+        max_source_length: int | None = None,
+        max_batch_tokens: int = 2048,
+        jit_compile: bool = True,
+        quantize: Literal["int8"] | None = None,
+        max_segments: int = 16,
+        separator: str = " ",
+        split_sentences: bool = False,
     ):
-        target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
-        max_length, max_source_length = checked_lengths(model, max_length, max_source_length)
-        max_batch_tokens = arguments.positive_integer("max_batch_tokens", max_batch_tokens)
-        max_segments = arguments.positive_integer("max_segments", max_segments)
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
+        self.search = BeamSearch() if search is None else search
+        self.max_length = checked_max_length(model, max_length)
+        self.max_source_length = checked_max_source_length(model, max_source_length)
+        self.max_batch_tokens = arguments.positive_integer("max_batch_tokens", max_batch_tokens)
+        self.jit_compile = arguments.boolean("jit_compile", jit_compile)
+        self.quantize = arguments.one_of("quantize", quantize, (None, "int8"))
+        self.max_segments = arguments.positive_integer("max_segments", max_segments)
+        self.separator = separator
+        self.split_sentences = arguments.boolean("split_sentences", split_sentences)
         if not isinstance(separator, str):
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
-        jit_compile = arguments.boolean("jit_compile", jit_compile)
-        split_sentences = arguments.boolean("split_sentences", split_sentences)
-        check_tokenizer("source", source_tokenizer, model)
-        check_tokenizer("target", target_tokenizer, model)
-        quantize = arguments.one_of("quantize", quantize, (None, "int8"))
-        search = BeamSearch() if search is None else search
-        if not isinstance(search, Search):
+        check_tokenizer("source", self.source_tokenizer, model)
+        check_tokenizer("target", self.target_tokenizer, model)
+        if not isinstance(self.search, Search):
             raise ValueError(
                 "`search` must be a `Search`, as `BeamSearch(4)` is. "
                 f"Received: search={search!r:.80}"
             )
-        model.build(None)
-        if quantize:
-            model = quantized_copy(model, quantize)
-        self.compiled = CompiledModel(
+        self.id_functions = IdFunctions(
             model,
-            search,
-            max_length,
-            max_source_length,
-            max_batch_tokens,
-            jit_compile,
-            quantized=bool(quantize),
+            self.search,
+            max_length=self.max_length,
+            max_source_length=self.max_source_length,
+            max_batch_tokens=self.max_batch_tokens,
+            jit_compile=self.jit_compile,
+            quantize=self.quantize,
         )
-        self.graph = TranslationGraph(
-            self.compiled,
-            source_tokenizer,
-            target_tokenizer,
-            max_segments,
-            separator,
-            split_sentences,
+        self.string_functions = StringFunctions(
+            self.id_functions,
+            self.source_tokenizer,
+            self.target_tokenizer,
+            max_segments=self.max_segments,
+            separator=self.separator,
+            split_sentences=self.split_sentences,
         )
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self):
+            raise AttributeError(
+                f"`{name}` of a Translator must stay as it is, because compiled functions keep its "
+                f"value; make another Translator. Received: {name}={value!r:.80}"
+            )
+        super().__setattr__(name, value)
+
     @property
-    def shapes(self):
-        """Every (rows, source length) that the search is ever compiled for."""
-        sizes = zip(self.compiled.length_sizes, self.compiled.row_limits, strict=True)
+    def shapes(self) -> list[tuple[int, int]]:
+        """Every (rows, source length) for which the search is ever compiled."""
+        search = self.id_functions.search_ids
+        sizes = zip(search.shapes.lengths, search.shapes.row_limits, strict=True)
         return [
             (rows, length)
             for length, most in sizes
-            for rows in sorted({self.compiled.rows_at_a_time(n) for n in powers_of_two(1, most)})
+            for rows in sorted({search.rows_at_a_time(size) for size in powers_of_two(1, most)})
         ]
 
     @property
-    def num_compilations(self):
-        """How often XLA has compiled since this was made: for each shape met, once a function.
+    def num_compilations(self) -> int:
+        """How often XLA has compiled for this translator: once for each shape and function met.
 
-        Translations are one function, those with options of the call another, as alignments,
-        scores and vectors are.
-        Without `jit_compile` nothing is compiled, and it stays 0.
+        Translations are one function. Those with options of the call, alignments, scores and
+        vectors are one each. It stays 0 without `jit_compile`.
         """
-        if not self.compiled.jit_compile:
+        if not self.jit_compile:
             return 0
-        met = self.compiled.shapes_met.values()
+        met = [function.shapes_met for function in self.id_functions.functions]
         return sum(int(tf.math.count_nonzero(shapes)) for shapes in met)
 
-    def __call__(self, texts, progress=False):
+    def __call__(self, texts: Sequence[str], progress: bool = False) -> list[str]:
         """Returns the best translation of each of `texts`, a list of strings."""
-        rows = self._in_calls(self.graph.serving_default, texts, progress)
+        rows = self._in_calls(self.string_functions.serving_default, texts, progress)
         return [row["translation"].decode("utf-8") for row in rows]
 
-    def n_best(self, texts, progress=False):
+    def n_best(self, texts: Sequence[str], progress: bool = False) -> list[list[tuple[str, float]]]:
         """Returns for each text a list of (translation, score), the best first."""
-        return [hypotheses(row) for row in self._in_calls(self.graph.n_best, texts, progress)]
+        rows = self._in_calls(self.string_functions.n_best, texts, progress)
+        return [hypotheses(row["translations"], row["scores"]) for row in rows]
 
     def translate(
         self,
-        texts,
-        length_penalty=None,
-        max_length=None,
-        num_hypotheses=None,
-        prefixes=None,
-        split_sentences=None,
-    ):
-        """As `n_best`, with options of this call.
+        texts: Sequence[str],
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        num_hypotheses: int | None = None,
+        prefixes: Sequence[str] | None = None,
+        split_sentences: bool | None = None,
+    ) -> list[list[tuple[str, float]]]:
+        """Translates as `n_best`, with options of this call.
 
         Args:
             texts: list of str.
-            length_penalty: number from 0 to 10; the beam search's own when None, as it must be
-                with another search.
-            max_length: the largest number of output tokens, within the translator's own; of a
-                text that is divided, of each part.
-            num_hypotheses: how many for each text, at most the beam size; as many as `n_best`
-                gives when None.
-            prefixes: list of str, what each translation must begin with, or end in where the
-                target tokenizer reverses; an empty text gives an empty translation whatever its
-                prefix. With one longer than the output may be, or than the longest source, a
-                text has no translation, and the call warns.
-            split_sentences: whether each sentence is translated on its own; as the translator has
-                it when None.
+            length_penalty: number from 0 to 10. None selects the beam search's own. Another search
+                has no length penalty and takes None alone.
+            max_length: the largest number of output tokens, at most that of the translator. It
+                holds for each part of a text that is divided.
+            num_hypotheses: how many for each text, at most the beam size. None gives as many as
+                `n_best`.
+            prefixes: list of str, what each translation must begin with. It must end in it where
+                the target tokenizer reverses. An empty text has an empty translation whatever its
+                prefix. A text whose prefix is longer than the output may be, or than the longest
+                source, has no translation, and the call warns.
+            split_sentences: whether each sentence is translated on its own. None selects the
+                translator's own.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -198,11 +308,11 @@ class Translator:
             length_penalty = arguments.number_within(
                 "length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY
             )
-            self.graph.search.check_length_penalty(length_penalty)
+            self.search.check_length_penalty(length_penalty)
         positive = arguments.positive_integer
         max_length = arguments.optional(positive, "max_length", max_length)
         num_hypotheses = arguments.optional(positive, "num_hypotheses", num_hypotheses)
-        most = self.graph.search.rows_per_sentence
+        most = self.id_functions.max_hypotheses
         if (num_hypotheses or 1) > most:
             raise ValueError(
                 f"`num_hypotheses` must be at most {most}, the beam size. "
@@ -219,45 +329,48 @@ class Translator:
                 f"Received: {len(prefixes)} for {len(texts)} texts"
             )
         count = len(texts)
-        answer = self.graph.translate(
+        answer = self.string_functions.translate(
             string_tensor(texts),
             tf.fill([count], -1.0 if length_penalty is None else length_penalty),
-            tf.fill([count], min(max_length or 0, self.compiled.longest_output)),
+            tf.fill([count], min(max_length or 0, self.id_functions.longest_output)),
             tf.fill([count], num_hypotheses or 0),
             string_tensor(prefixes),
             tf.fill([count], -1 if split_sentences is None else int(split_sentences)),
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
-        width = num_hypotheses or self.compiled.num_hypotheses
-        columns = (answer[name][:, :width].numpy() for name in ("translations", "scores"))
-        return [
-            hypotheses({"translations": translations, "scores": scores})
-            for translations, scores in zip(*columns, strict=True)
-        ]
+        width = num_hypotheses or self.id_functions.num_hypotheses
+        translations, scores = (
+            answer[name][:, :width].numpy() for name in ("translations", "scores")
+        )
+        return [hypotheses(*row) for row in zip(translations, scores, strict=True)]
 
-    def align(self, texts, progress=False):
+    def align(
+        self, texts: Sequence[str], progress: bool = False
+    ) -> list[tuple[str, list[tuple[slice, slice]]]]:
         """Returns for each text (translation, pairs): what each piece of it was read from.
 
-        A pair is (target, source), two slices of the translation and of the text, in bytes of
-        UTF-8: the source is where the decoder's last layer attended most. Attention is no proof
-        of what caused a word, only where the model looked. Pairs are in the order in which the
-        model wrote, from the end of each segment where the target tokenizer reverses.
+        A pair is (target, source), a slice of the translation and one of the text, in bytes of
+        UTF-8. The source is where the decoder's last layer attended most. Attention shows where
+        the model looked. It is no proof of what caused a word. Pairs are in the order in which the
+        model wrote: from the end of each segment where the target tokenizer reverses.
         """
         names = ("target_start", "target_end", "source_start", "source_end")
         found = []
-        for row in self._in_calls(self.graph.align, texts, progress):
+        for row in self._in_calls(self.string_functions.align, texts, progress):
             offsets = zip(*(row[name].tolist() for name in names), strict=True)
             pairs = [(slice(*four[:2]), slice(*four[2:])) for four in offsets if four[0] >= 0]
             found.append((row["translation"].decode("utf-8"), pairs))
         return found
 
-    def encode(self, texts, progress=False):
-        """Returns vectors (texts, d_model), the mean of the encoder's over each text's tokens."""
-        rows = self._in_calls(self.graph.encode, texts, progress)
-        empty = np.zeros((0, self.graph.model.d_model), "float32")
+    def encode(self, texts: Sequence[str], progress: bool = False) -> np.ndarray:
+        """Returns vectors (texts, d_model): the mean of the encoder's over each text's tokens."""
+        rows = self._in_calls(self.string_functions.encode, texts, progress)
+        empty = np.zeros((0, self.model.d_model), "float32")
         return np.stack([row["vector"] for row in rows]) if rows else empty
 
-    def score(self, source_texts, target_texts):
+    def score(
+        self, source_texts: Sequence[str], target_texts: Sequence[str]
+    ) -> list[tuple[float, int]]:
         """Returns for each pair (log-probability, number of tokens), `eos_id` included."""
         check_texts("source_texts", source_texts)
         check_texts("target_texts", target_texts)
@@ -266,24 +379,31 @@ class Translator:
                 "`source_texts` and `target_texts` must be equally many. "
                 f"Received: {len(source_texts)} and {len(target_texts)}"
             )
-        answer = self.graph.score(
-            string_tensor(source_texts),
-            string_tensor(target_texts),
+        answer = self.string_functions.score(
+            string_tensor(source_texts), string_tensor(target_texts)
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         pairs = zip(answer["log_prob"].numpy(), answer["num_tokens"].numpy(), strict=True)
         return [(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
 
-    def export(self, path, card=None, allowed_operations=(), verbose=True):
+    def export(
+        self,
+        path: str | os.PathLike,
+        card: dict[str, Any] | None = None,
+        allowed_operations: Iterable[str] = (),
+        verbose: bool = True,
+    ) -> None:
         """Writes a SavedModel to the new directory `path`; see `serving.export`."""
         export(self, path, card, allowed_operations, verbose)
 
-    def _in_calls(self, function, texts, progress):
+    def _in_calls(
+        self, function: Callable[..., dict[str, tf.Tensor]], texts: Sequence[str], progress: bool
+    ) -> list[dict[str, Any]]:
         """What `function` answers to each text, a dictionary; some hundred texts at a time."""
         check_texts("texts", texts)
         bar = keras.utils.Progbar(len(texts), unit_name="text") if progress and texts else None
-        rows = [None] * len(texts)
-        # Like with like: the graph sorts by tokens, but only what one call gives it.
+        rows: list[dict[str, Any]] = [{}] * len(texts)
+        # Texts of similar length together: the graph sorts by tokens, but only what one call gives.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(texts), TEXTS_PER_CALL):
             part = order[start : start + TEXTS_PER_CALL]
@@ -295,13 +415,3 @@ class Translator:
                 bar.update(start + len(part))
         warn_of_truncation(sum(int(row["truncated"]) for row in rows))
         return rows
-
-
-def hypotheses(row):
-    """The (translation, score) of the first hypothesis, and of each other that there is."""
-    pairs = enumerate(zip(row["translations"], row["scores"], strict=True))
-    return [
-        (text.decode("utf-8"), float(score))
-        for rank, (text, score) in pairs
-        if not rank or score > IMPOSSIBLE / 2
-    ]

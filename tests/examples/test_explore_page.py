@@ -18,7 +18,7 @@ SENTENCE, BEAM = "fab", 4
 @pytest.fixture(scope="module")
 def data():
     """What the page shows of a translator that writes letters in capitals, reversed."""
-    model, tokenizer = translator().compiled.model, translator().graph.source_tokenizer
+    model, tokenizer = translator().model, translator().source_tokenizer
     return explore(model, tokenizer, tokenizer, SENTENCE, WatchedBeamSearch(BEAM))
 
 

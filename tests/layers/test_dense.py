@@ -111,7 +111,7 @@ def fused_products(hlo):
 @on_tensorflow
 @pytest.mark.parametrize("name", ["dense", "to heads", "from heads"])
 def test_xla_computes_the_product_of_one_row_apart(name):
-    from keras_transformer.serving.compiled_model import barrier
+    from keras_transformer.serving.id_functions import barrier
 
     make, shape = LAYERS[name]
     dense, inputs = make(), ops.convert_to_tensor(normal(1, 1, 1, *shape[2:]))

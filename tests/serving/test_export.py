@@ -1,6 +1,8 @@
 """The SavedModel: in a clean process it gives what Python gave, and survives any bytes."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,8 +12,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from trained import answer, translator, translator_of_two_vocabularies, words
 
+import keras_transformer
 from keras_transformer import GreedySearch, Sampling, Transformer
 from keras_transformer.serving import Translator, export, load
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer, load_tokenizer
@@ -21,13 +25,6 @@ HEADER = """
     import tensorflow as tf, tensorflow_text
     model = tf.saved_model.load(sys.argv[1])
 """
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "translator" / "1"
-    translator().export(path, verbose=False)
-    return path
 
 
 def in_clean_process(path, code, *arguments):
@@ -86,11 +83,11 @@ def test_each_side_is_read_and_written_with_its_own_vocabulary(tmp_path):
 
 
 def test_an_export_without_xla_translates_the_same(tmp_path):
-    graph, texts = translator().graph, words(9, seed=23)
+    trained, texts = translator(), words(9, seed=23)
     plain = Translator(
-        graph.model,
-        graph.source_tokenizer,
-        search=graph.search,
+        trained.model,
+        trained.source_tokenizer,
+        search=trained.search,
         max_length=12,
         max_source_length=32,
         max_batch_tokens=64,
@@ -244,8 +241,6 @@ def test_it_needs_nothing_but_its_directory(tmp_path):
 
 def test_the_graph_has_standard_operations_only(exported):
     # tf.saved_model.load knows TensorFlow's own; what else there is must be TF Text's, by name.
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-
     graph = SavedModel.FromString((exported / "saved_model.pb").read_bytes()).meta_graphs[0]
     functions = [node for f in graph.graph_def.library.function for node in f.node_def]
     used = {node.op for node in [*graph.graph_def.node, *functions]}
@@ -274,9 +269,13 @@ def test_a_megabyte_of_one_letter_is_answered_and_said_to_be_cut(tmp_path):
 
 
 def test_greedy_search_exports_one_hypothesis(tmp_path):
-    graph = translator().graph
+    trained = translator()
     greedy = Translator(
-        graph.model, graph.source_tokenizer, search=GreedySearch(), max_length=5, max_batch_tokens=1
+        trained.model,
+        trained.source_tokenizer,
+        search=GreedySearch(),
+        max_length=5,
+        max_batch_tokens=1,
     )
     export(greedy, tmp_path / "greedy")
     shape = load(tmp_path / "greedy").signatures["n_best"].structured_outputs["scores"].shape
@@ -331,7 +330,7 @@ def test_an_export_of_sampling_draws_anew_unless_it_has_a_seed(jit_compile, tmp_
 
 def test_merging_equal_nodes_changes_no_bit(exported, tmp_path, monkeypatch):
     module = sys.modules["keras_transformer.serving.export"]  # the name is also its function's
-    monkeypatch.setattr(module, "merge_equal_nodes", lambda graph: None)
+    monkeypatch.setattr(module, "reduce_saved_model", lambda path: None)
     translator().export(tmp_path / "1", verbose=False)
     text = tf.constant([*words(9, seed=22), "", "zzz"])
     merged, plain = load(exported).signatures, load(tmp_path / "1").signatures
@@ -340,3 +339,88 @@ def test_merging_equal_nodes_changes_no_bit(exported, tmp_path, monkeypatch):
         expected = plain[name](text=text)
         for key, found in merged[name](text=text).items():
             np.testing.assert_array_equal(found, expected[key])
+
+
+class WithPython(Transformer):
+    """A model that calls back into Python, which no server has."""
+
+    def encode(self, source_ids, training=None):
+        memory = super().encode(source_ids, training)
+        shape = memory.shape
+        memory = tf.py_function(lambda x: x, [memory], tf.float32)
+        return tf.ensure_shape(memory, shape)
+
+
+def test_a_model_that_needs_python_is_not_exported(tmp_path):
+    tokenizer = CharacterTokenizer.train(["abc"])
+    model = WithPython(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    own = Translator(model, tokenizer, max_length=3, jit_compile=False)
+    with pytest.raises(ValueError, match="a graph with EagerPyFunc"):
+        own.export(tmp_path / "1", verbose=False)
+    assert list(tmp_path.iterdir()) == []
+    own.export(tmp_path / "2", allowed_operations=["EagerPyFunc", "EnsureShape"], verbose=False)
+
+
+EXPORTED_ANEW = """
+import sys
+import keras
+from keras_transformer import Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import load_tokenizer
+
+tokenizer = load_tokenizer(sys.argv[1])
+model = keras.saving.load_model(sys.argv[2])
+for path in sys.argv[3:]:
+    Translator(model, tokenizer, max_length=12, max_source_length=32).export(path, verbose=False)
+"""
+
+
+@pytest.mark.slow
+def test_two_exports_of_a_model_are_the_same_bytes(tmp_path):
+    tokenizer = SentencePieceTokenizer.train(["a man rides a horse"] * 9, 40, shrink_to_fit=True)
+    tokenizer.save(tmp_path / "tokenizer")
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    model.build()
+    model.save(tmp_path / "model.keras")
+    for paths in (["1"], ["2", "3"]):
+        subprocess.run(
+            [sys.executable, "-c", EXPORTED_ANEW, "tokenizer", "model.keras", *paths],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.path.dirname(keras_transformer.__path__[0])},
+            check=True,
+        )
+    first, second, third = (
+        {
+            str(file.relative_to(tmp_path / name)): file.read_bytes()
+            for file in (tmp_path / name).rglob("*")
+            if file.is_file()
+        }
+        for name in "123"
+    )
+    assert [name for name in first if first[name] != second.get(name)] == []
+    assert sorted(first) == sorted(second)
+    # A second export of one process differs in the numbers of names alone: of functions, and of the
+    # gradient that the logits of a score have.
+    graphs = [
+        sorted(re.sub(r"[_-]\d+", "", str(node)) for node in nodes_of(files.pop("saved_model.pb")))
+        for files in (second, third)
+    ]
+    assert second == third
+    assert graphs[0] == graphs[1]
+
+
+def test_what_was_compiled_here_is_not_compiled_on_the_server(tmp_path):
+    translator()(["abc"])
+    count = translator().num_compilations
+    translator().export(tmp_path / "1", verbose=False)
+    loaded = load(tmp_path / "1")
+    assert [int(shapes.numpy().sum()) for shapes in loaded.shapes_met] == [0, 0, 0, 0, 0]
+    loaded.signatures["serving_default"](text=tf.constant(["abc"]))
+    assert sum(int(shapes.numpy().sum()) for shapes in loaded.shapes_met) == 1
+    assert translator().num_compilations == count > 0
+
+
+def nodes_of(graph):
+    """Every node of a SavedModel."""
+    graph = SavedModel.FromString(graph).meta_graphs[0].graph_def
+    return [*graph.node, *(node for f in graph.library.function for node in f.node_def)]

@@ -28,8 +28,9 @@ def splitter(tokenizer, longest, max_segments):
 def parts(texts, longest, max_segments=16, tokenizer=CHARACTERS, by_sentence=False):
     """The segments of each text as strings; None for a text that is refused."""
     strings = string_tensor(texts)
-    split = splitter(tokenizer, longest, max_segments)
-    segments = split(strings, tf.fill([len(texts)], by_sentence))
+    segments = splitter(tokenizer, longest, max_segments).split(
+        strings, tf.fill([len(texts)], by_sentence)
+    )
     assert len(texts) == 0 or segments.tokens.bounding_shape()[1] <= longest
     found = [[] for _ in texts]
     read = tokenizer.detokenize(segments.tokens).numpy()
@@ -100,7 +101,7 @@ def test_the_number_of_sentences_has_no_limit_but_the_tokens_of_a_text():
 
 
 def test_each_text_of_a_batch_may_be_divided_or_not():
-    segments = splitter(CHARACTERS, 9, 4)(
+    segments = splitter(CHARACTERS, 9, 4).split(
         string_tensor(["ab. cd.", "ab. cd.", "abcd. abcd. a"]), tf.constant([True, False, False])
     )
     assert segments.texts.numpy().tolist() == [0, 0, 1, 2, 2]
@@ -131,18 +132,17 @@ def test_long_texts_keep_abbreviations_and_numbers_together(longest):
 def test_where_tokens_were_read_is_told_for_each_segment():
     texts = ["ab. cd. abcdabcd dcba", "abc", "", "ä. ab"]
     for by_sentence in (True, False):
-        segments, origins = splitter(CHARACTERS, 9, 4).with_origins(
-            string_tensor(texts), tf.fill([4], by_sentence)
-        )
+        located = splitter(CHARACTERS, 9, 4).locate(string_tensor(texts), tf.fill([4], by_sentence))
+        segments = located.segments
         tokens = segments.tokens.to_list()
-        assert list(map(len, origins.starts.to_list())) == list(map(len, tokens))
+        assert list(map(len, located.starts.to_list())) == list(map(len, tokens))
         columns = zip(
             tokens,
             segments.texts.numpy(),
-            origins.strings.numpy(),
-            origins.begins.numpy(),
-            origins.starts.to_list(),
-            origins.ends.to_list(),
+            located.strings.numpy(),
+            located.begins.numpy(),
+            located.starts.to_list(),
+            located.ends.to_list(),
             strict=True,
         )
         for ids, text, string, begin, starts, ends in columns:

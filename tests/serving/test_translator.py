@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 from numpy_arguments import in_numpy
-from trained import answer, translator, words
+from trained import answer, log_prob_of, translator, words
 
 from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
@@ -54,12 +54,14 @@ def test_hypotheses_are_distinct_best_first_and_the_first_is_the_translation():
 
 
 def test_the_score_of_a_hypothesis_is_its_log_probability_under_the_length_penalty():
-    for text, score in translator().n_best(["fade"])[0]:
-        if len(text) == 12:
-            continue  # cut at the maximum length, so without the `eos_id` that `score` adds
-        ((log_prob, num_tokens),) = translator().score(["fade"], [text])
-        assert num_tokens == len(text) + 1
+    ((best, *others),) = translator().n_best(["fade"])
+    for text, score in (best, *others):
+        log_prob, num_tokens = log_prob_of("fade", text)
         np.testing.assert_allclose(log_prob / ((5 + num_tokens) / 6) ** 0.6, score, atol=1e-5)
+    assert len(best[0]) < 12  # not cut, so `score` finds the same ids
+    np.testing.assert_allclose(
+        translator().score(["fade"], [best[0]]), [log_prob_of("fade", best[0])], atol=1e-5
+    )
 
 
 def test_the_score_of_a_pair_does_not_depend_on_the_others():
@@ -207,7 +209,7 @@ def test_products_of_a_step_are_kept_apart_where_xla_compiles(jit_compile):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = small_model(vocab_size=tokenizer.vocab_size)
     own = Translator(model, tokenizer, max_length=3, jit_compile=jit_compile)
-    graph = own.compiled.functions["search_ids"].get_concrete_function().graph.as_graph_def()
+    graph = own.id_functions.search_ids.function.get_concrete_function().graph.as_graph_def()
     names = {node.op for function in graph.library.function for node in function.node_def}
     assert ("XlaOptimizationBarrier" in names) == jit_compile
 
@@ -242,7 +244,8 @@ own.translate(["abc"], length_penalty=1.0, prefixes=["a"])
 for function in (own.align, own.align, own.encode):
     function(["ab"])
 programs = [path.name for path in Path(sys.argv[1]).glob("*.before_optimizations.txt")]
-made = sum(any(name in program for name in own.compiled.functions) for program in programs)
+names = ("search_ids", "search_with_options", "align_ids", "score_ids", "encode_ids")
+made = sum(any(name in program for name in names) for program in programs)
 print(own.num_compilations, made)
 """
 
@@ -267,6 +270,24 @@ def test_texts_of_many_lengths_come_back_in_order(monkeypatch):
     texts = words(30, seed=8)
     assert translator()(texts) == [translator()([text])[0] for text in texts]
     assert [best[0][0] for best in translator().n_best(texts)] == translator()(texts)
+
+
+def test_what_it_is_made_of_can_be_read_and_not_changed():
+    tokenizers = [CharacterTokenizer.train([text]) for text in ("abcd", "efg")]
+    sizes = {"source_vocab_size": 8, "target_vocab_size": 7}
+    model, search = small_model(vocab_size=None, **sizes), BeamSearch(2)
+    own = Translator(model, *tokenizers, search=search, quantize="int8")
+    assert own.model is model
+    assert own.search is search
+    assert [own.source_tokenizer, own.target_tokenizer] == tokenizers
+    assert (own.max_length, own.max_source_length, own.max_segments) == (None, 256, 16)
+    one_side = Translator(small_model(), tokenizers[0])
+    assert one_side.target_tokenizer is tokenizers[0]
+    assert isinstance(one_side.search, BeamSearch)
+    for name in ("model", "source_tokenizer", "target_tokenizer", "search", "separator"):
+        with pytest.raises(AttributeError, match=f"`{name}` of a Translator .* {name}='other'"):
+            setattr(own, name, "other")
+    assert own.search is search
 
 
 def test_it_compiles_once_for_each_shape_that_it_meets():

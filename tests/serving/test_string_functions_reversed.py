@@ -17,9 +17,9 @@ from keras_transformer.serving import Translator, export
 def translators():
     """Of one model: one whose targets are reversed, and one whose are not."""
     reverse = translator_of_reversed_symbols()
-    source, compiled = reverse.graph.source_tokenizer, reverse.compiled
+    source = reverse.source_tokenizer
     options = dict(max_length=12, max_source_length=32, max_batch_tokens=64)
-    return reverse, Translator(compiled.model, source, source, search=compiled.search, **options)
+    return reverse, Translator(reverse.model, source, source, search=reverse.search, **options)
 
 
 def turned(text):
@@ -87,6 +87,5 @@ def test_an_export_writes_the_same(tmp_path):
 
 def test_sources_may_not_be_reversed():
     reverse, _ = translators()
-    tokenizer = reverse.graph.target_tokenizer
     with pytest.raises(ValueError, match="must be that of the targets alone"):
-        Translator(reverse.compiled.model, tokenizer)
+        Translator(reverse.model, reverse.target_tokenizer)

@@ -34,7 +34,7 @@ def write(request):
 def test_two_hundred_words_of_a_trained_model_are_translated_alike(write, tmp_path):
     trained = translator()
     greedy = Translator(
-        trained.compiled.model, trained.graph.source_tokenizer, search=GreedySearch(), max_length=12
+        trained.model, trained.source_tokenizer, search=GreedySearch(), max_length=12
     )
     write(greedy, tmp_path / "portable")
     texts = [*words(198, seed=51), "", "é?"]
@@ -66,9 +66,8 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
 @pytest.mark.parity
 def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
     trained = translator_of_reversed_symbols()
-    model, graph = trained.compiled.model, trained.graph
-    tokenizers = graph.source_tokenizer, graph.target_tokenizer
-    greedy = Translator(model, *tokenizers, search=GreedySearch(), max_length=12)
+    tokenizers = trained.source_tokenizer, trained.target_tokenizer
+    greedy = Translator(trained.model, *tokenizers, search=GreedySearch(), max_length=12)
     write(greedy, tmp_path / "portable")
     texts = [*map(spaced, words(100, seed=52)), ""]
     outputs = greedy(texts)
@@ -102,8 +101,8 @@ def test_a_failed_export_leaves_nothing_behind(write, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("keras_transformer.serving.other_formats.write_vocabulary", fail)
-    monkeypatch.setattr("keras_transformer.serving.other_formats.functions_of", lambda model: {})
+    monkeypatch.setattr("keras_transformer.serving.onnx_and_litert.write_vocabulary", fail)
+    monkeypatch.setattr("keras_transformer.serving.onnx_and_litert.functions_of", lambda model: {})
     with pytest.raises(OSError, match="disk full"):
         write(translator(), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from keras_transformer.layers import (
     RotaryPositionalEncoding,
 )
 from keras_transformer.serving import Translator, load
-from keras_transformer.serving.translator import quantized_copy
+from keras_transformer.serving.id_functions import quantized_copy
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import array, normal, randomise
 
@@ -26,16 +26,20 @@ def size_of(path):
 
 
 def test_it_translates_what_the_model_does_and_leaves_the_model_alone(tmp_path):
-    graph = translator().graph
-    weights = [weight.copy() for weight in graph.model.get_weights()]
+    trained = translator()
+    weights = [weight.copy() for weight in trained.model.get_weights()]
     quantized = Translator(
-        graph.model, graph.source_tokenizer, search=graph.search, max_length=12, quantize="int8"
+        trained.model,
+        trained.source_tokenizer,
+        search=trained.search,
+        max_length=12,
+        quantize="int8",
     )
     texts = words(60, seed=5)
     expected = translator()(texts)
     found = quantized(texts)
     assert np.mean([one == other for one, other in zip(found, expected, strict=True)]) > 0.9
-    for before, after in zip(weights, graph.model.get_weights(), strict=True):
+    for before, after in zip(weights, trained.model.get_weights(), strict=True):
         np.testing.assert_array_equal(before, after)
     quantized.export(tmp_path / "1")
     answer = load(tmp_path / "1").signatures["serving_default"](text=texts)
@@ -84,8 +88,8 @@ def test_one_sentence_is_searched_in_two_rows():
     randomise(model)
     quantized = Translator(
         model, tokenizer, search=GreedySearch(), max_length=8, quantize="int8"
-    ).compiled
-    search = quantized.functions["search_ids"]
+    ).id_functions
+    search = quantized.search_ids.function
     ids = np.array([[5, 6, 4, 3, *[0] * 12]], "int32")
     program = search.experimental_get_compiler_ir(ids)(stage="hlo")
     rows = re.findall(r"s32\[(\d+),1,\d+\]\S* dot\(", program)
@@ -99,7 +103,7 @@ def test_one_sentence_is_searched_in_two_rows():
     copies = search(np.repeat(ids, 3, axis=0))[0].numpy()
     np.testing.assert_array_equal(copies, [found] * 3)
     options = [np.full((1, 2), 4, "int32"), np.array([3], "int32"), np.array([0.0], "float32")]
-    forced = quantized.functions["search_with"](ids, *options)[0].numpy()
+    forced = quantized.search_with_options.function(ids, *options)[0].numpy()
     assert forced.shape[:2] == (1, 1)
     assert forced[0, 0, :2].tolist() == [4, 4]
     assert np.count_nonzero(forced) <= 3
@@ -189,4 +193,4 @@ def test_a_model_that_is_quantized_or_adapted_already_is_refused():
 
 def test_another_precision_is_refused():
     with pytest.raises(ValueError, match="`quantize` must be one of None, 'int8'"):
-        Translator(translator().graph.model, translator().graph.source_tokenizer, quantize="int4")
+        Translator(translator().model, translator().source_tokenizer, quantize="int4")

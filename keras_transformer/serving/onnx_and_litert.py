@@ -2,24 +2,24 @@
 
 import json
 import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
-from keras_transformer.serving.directories import new_directory
+from keras_transformer.serving.saved_model import new_directory
 from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from keras_transformer.serving.translator import Translator
 
 ONNX_OPSET = 17
-# What a program that splits texts itself must know of a tokenizer, and what one without it has.
-TOKENIZER_OPTIONS = {
-    "lossless": False,
-    "reverse": False,
-    "normalization": "identity",
-    "lowercase": False,
-}
 
 
-def export_onnx(translator, path):
+def export_onnx(translator: "Translator", path: str | os.PathLike) -> None:
     """Writes the model as ONNX: `encoder.onnx`, `decoder.onnx`, vocabulary and settings.
 
     | file | inputs | outputs |
@@ -27,12 +27,14 @@ def export_onnx(translator, path):
     | encoder | `source_ids` int32[B, S] | `memory` float32[B, S, d_model] |
     | decoder | `target_ids` int32[B, T], `memory`, `source_ids` | `logits` float32[B, V] |
 
-    Ids end in `eos_id` and are padded; `target_ids` begin with `bos_id`, and the logits are those
-    of the token after the last. The search is the caller's: `examples/translate_portable.py` is a
-    greedy one of NumPy alone. The decoder reads the whole output so far each time, which the
-    SavedModel does not: for short outputs and small machines. `settings.json` has the special ids
-    and limits; SentencePiece vocabularies are `source.model` and `target.model`, which
-    sentencepiece opens, others `source.json` and `target.json`, a list of pieces.
+    Ids end in `eos_id` and are padded. `target_ids` begin with `bos_id`. The logits are those of
+    the token after the last. The caller supplies the search: `examples/translate_portable.py` is a
+    greedy one in NumPy alone. The decoder reads the whole output so far for each token, which the
+    SavedModel does not: use it for short outputs and small machines.
+
+    `settings.json` has the special ids and limits. SentencePiece vocabularies are `source.model`
+    and `target.model`, which sentencepiece opens. Other vocabularies are `source.json` and
+    `target.json`, a list of pieces.
 
     Args:
         translator: a `Translator`; its search is left out.
@@ -66,10 +68,11 @@ def export_onnx(translator, path):
     write_parts(translator, path, "onnx", convert)
 
 
-def export_litert(translator, path):
+def export_litert(translator: "Translator", path: str | os.PathLike) -> None:
     """Writes the model as LiteRT (TensorFlow Lite): as `export_onnx`, with files `.tflite`.
 
-    Inputs are found by name and resized to the shape of the call. Built-in operations alone.
+    A program finds inputs by name and resizes them to the shape of the call. The files have
+    built-in operations alone.
 
     Args:
         translator: a `Translator`; its search is left out.
@@ -103,21 +106,25 @@ def export_litert(translator, path):
     write_parts(translator, path, "tflite", convert)
 
 
-def write_parts(translator, path, suffix, convert):
+def write_parts(
+    translator: "Translator",
+    path: str | os.PathLike,
+    suffix: str,
+    convert: Callable[[Any, str], None],
+) -> None:
     """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
+    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
     with new_directory(path) as written:
-        for name, function in functions_of(translator.compiled.model).items():
+        for name, function in functions_of(translator.id_functions.model).items():
             convert(function, os.path.join(written, f"{name}.{suffix}"))
-        graph = translator.graph
-        for side in ("source", "target"):
-            write_vocabulary(os.path.join(written, side), getattr(graph, f"{side}_tokenizer"))
+        for side, tokenizer in tokenizers.items():
+            write_vocabulary(os.path.join(written, side), tokenizer)
         with open(os.path.join(written, "settings.json"), "w", encoding="utf-8") as file:
             json.dump(settings_of(translator), file, indent=2)
 
 
-def functions_of(model):
-    """The encoder and the decoder of one more token as functions of TensorFlow."""
-    model.build(None)
+def functions_of(model: keras.Model) -> dict[str, Any]:
+    """Returns the encoder, and the decoder of one more token, as TensorFlow functions."""
     source_ids, target_ids = (
         tf.TensorSpec([None, None], tf.int32, name=f"{side}_ids") for side in ("source", "target")
     )
@@ -137,33 +144,33 @@ def functions_of(model):
     }
 
 
-def settings_of(translator):
-    """What a search needs to know beside the functions."""
-    model = translator.compiled.model
-    ids = {name: getattr(model, name) for name in ("pad_id", "bos_id", "eos_id")}
-    graph = translator.graph
-    tokenizers = {
-        side: type(getattr(graph, f"{side}_tokenizer")).__name__ for side in ("source", "target")
-    }
+def settings_of(translator: "Translator") -> dict[str, Any]:
+    """Returns what a program that searches and splits texts needs beside the functions."""
+    model = translator.model
+    source, target = translator.source_tokenizer, translator.target_tokenizer
     return {
-        **ids,
-        "unk_id": graph.source_tokenizer.unk_id,
-        "max_source_length": translator.compiled.length_sizes[-1],
-        "max_length": translator.compiled.max_length,
+        "pad_id": model.pad_id,
+        "bos_id": model.bos_id,
+        "eos_id": model.eos_id,
+        "unk_id": source.unk_id,
+        "max_source_length": translator.max_source_length,
+        "max_length": translator.max_length,
         "extra_length": EXTRA_LENGTH,  # of an output beyond its source, without max_length
-        "tokenizers": tokenizers,
-        **{
-            option: {
-                side: getattr(getattr(graph, f"{side}_tokenizer"), option, default)
-                for side in ("source", "target")
-            }
-            for option, default in TOKENIZER_OPTIONS.items()
-        },
+        "tokenizers": {"source": type(source).__name__, "target": type(target).__name__},
+        "lossless": {"source": is_lossless(source), "target": is_lossless(target)},
+        "reverse": {"source": source.reverse, "target": target.reverse},
+        "normalization": {"source": source.normalization, "target": target.normalization},
+        "lowercase": {"source": source.lowercase, "target": target.lowercase},
     }
 
 
-def write_vocabulary(path, tokenizer):
-    """Writes a vocabulary in the form that others read."""
+def is_lossless(tokenizer: Tokenizer) -> bool:
+    """Returns whether a tokenizer keeps every byte of a text."""
+    return isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.lossless
+
+
+def write_vocabulary(path: str, tokenizer: Tokenizer) -> None:
+    """Writes a vocabulary in the form that other programs read."""
     if isinstance(tokenizer, SentencePieceTokenizer):
         with open(f"{path}.model", "wb") as file:
             file.write(tokenizer.model)

@@ -1,6 +1,6 @@
 """Ten thousand texts that nobody means well with: answered in time, each as it is alone.
 
-python -m pytest tests/serving/test_hostile_input.py -m slow -s
+python -m pytest tests/serving/test_export_hostile_input.py -m slow -s
 """
 
 import random

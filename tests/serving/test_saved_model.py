@@ -1,11 +1,12 @@
+"""The directory of a SavedModel: equal nodes merge, and nothing else changes."""
+
 import collections
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.serving.description import read_saved_model
-from keras_transformer.serving.equal_nodes import merge_equal_nodes
+from keras_transformer.serving.saved_model import merge_equal_nodes, read_saved_model
 
 ANY_MATRIX = tf.TensorSpec([None, None], tf.float32)
 SCALAR = tf.TensorSpec([], tf.float32)

@@ -1,10 +1,13 @@
-"""text_conventions: what is said of texts is what the translator does with them."""
+"""The model card: what it says of an export and of its texts is true."""
+
+import json
 
 import pytest
+from trained import CARD, translator
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
-from keras_transformer.serving.conventions import text_conventions
+from keras_transformer.serving.model_card import text_conventions
 from keras_transformer.text import (
     CharacterTokenizer,
     SentencePieceTokenizer,
@@ -70,3 +73,27 @@ def test_lengths_and_sentences_are_those_of_the_translator():
     divides = conventions(letters, split_sentences=True)
     assert "Each sentence of a text is translated on its own." in divides["input"]
     assert divides["output"][-1] == "At most 50 tokens more than were read."
+
+
+def test_the_card_says_what_was_given_and_what_the_export_is(exported):
+    card = json.loads((exported / "assets.extra" / "model_card.json").read_text(encoding="utf-8"))
+    assert {name: card[name] for name in CARD} == CARD
+    assert card["model"]["parameters"] == translator().model.count_params()
+    assert card["model"]["settings"]["d_model"] == 32
+    assert card["search"]["settings"]["beam_size"] == 3
+    assert card["vocabulary"]["source"] == card["vocabulary"]["target"]
+    assert card["vocabulary"]["source"]["size"] == 18
+    assert "TopKV2" in card["operations"]
+    assert card["limits"]["max_source_length"] == 32
+    assert card["split_sentences"] is False
+    assert card["texts"] == text_conventions(translator())
+    assert card["separator"] == " "
+
+
+@pytest.mark.parametrize(
+    "card", [["list"], {"data": {1, 2}}, "text", {"scores": float("nan")}, {"search": "mine"}]
+)
+def test_a_card_that_json_cannot_hold_is_refused_before_anything_is_written(card, tmp_path):
+    with pytest.raises(ValueError, match="`card` must be a dictionary of what JSON can hold"):
+        translator().export(tmp_path / "1", card=card)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,429 @@
+"""The translator as TensorFlow functions of strings: the signatures of its SavedModel."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
+from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
+from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
+from keras_transformer.serving.saved_model import tensorflow_path
+from keras_transformer.serving.segments import Segments, SegmentSplitter
+from keras_transformer.text.tokenizer import Tokenizer
+
+
+def per_text(dtype: tf.DType, name: str | None = None) -> tf.TensorSpec:
+    """Returns the specification of a tensor with one value for each text."""
+    return tf.TensorSpec([None], dtype, name=name)
+
+
+def signature(*inputs: tf.TensorSpec) -> Callable:
+    """Makes a method a TensorFlow function with these inputs."""
+    return tf.function(input_signature=inputs, autograph=False)
+
+
+TEXT = per_text(tf.string, "text")
+
+
+class Hypotheses(NamedTuple):
+    """Translations of texts or of segments, the best of each first.
+
+    Attributes:
+        translations: string (rows, hypotheses).
+        scores: float32 (rows, hypotheses).
+    """
+
+    translations: tf.Tensor
+    scores: tf.Tensor
+
+
+class Prefixes(NamedTuple):
+    """What translations must begin with.
+
+    Attributes:
+        ids: int32 (segments, prefix), padding for a segment without a prefix.
+        too_long: bool (texts,), whether a text's prefix is longer than the output may be.
+    """
+
+    ids: tf.Tensor
+    too_long: tf.Tensor
+
+
+class Spans(NamedTuple):
+    """Where pieces stand in a text.
+
+    Attributes:
+        starts: int32 (rows, length), the first byte of each piece.
+        ends: int32 (rows, length), the byte behind its last.
+    """
+
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+    def without_edges(self, texts: tf.Tensor) -> "Spans":
+        """Returns the spans in `texts` (rows,) without white space at the edges of a piece."""
+        texts = tf.broadcast_to(texts[:, None], tf.shape(self.starts))
+        pieces = tf.strings.substr(texts, self.starts, self.ends - self.starts)
+        right = tf.strings.length(tf.strings.regex_replace(pieces, r"[\s\v]+$", ""))
+        left = tf.strings.length(tf.strings.regex_replace(pieces, r"^[\s\v]+", ""))
+        starts, ends = self
+        return Spans(tf.minimum(ends - left, starts + right), starts + right)
+
+
+class WrittenPieces(NamedTuple):
+    """The translations of segments, and the pieces that they are made of.
+
+    Attributes:
+        translations: string (segments,).
+        counts: int32 (segments,), how many pieces there are.
+        positions: int32 (segments, longest output), the source position of each piece.
+        starts: int32 (segments, longest output), its first byte in the translation.
+        ends: int32 (segments, longest output), the byte behind its last.
+    """
+
+    translations: tf.Tensor
+    counts: tf.Tensor
+    positions: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+class StringFunctions(tf.Module):
+    """Divides texts into segments, gives their ids to `IdFunctions`, and joins what comes back.
+
+    A text is divided into its sentences if `split_sentences` asks for it. A text longer than the
+    model reads is divided into segments. The segments of all texts are one batch.
+
+    Args:
+        id_functions: the `IdFunctions` of a model.
+        source_tokenizer: turns texts into the model's source ids.
+        target_tokenizer: turns the model's target ids into texts.
+        max_segments: the most segments of a long text. A text that needs more is refused.
+        separator: joins the translations of a text's segments.
+        split_sentences: whether texts are divided into their sentences.
+    """
+
+    def __init__(
+        self,
+        id_functions: IdFunctions,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        max_segments: int,
+        separator: str,
+        split_sentences: bool,
+    ):
+        super().__init__(name="string_functions")
+        self.id_functions = id_functions
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.max_segments = max_segments
+        self.separator = separator
+        self.split_sentences = split_sentences
+        longest = id_functions.max_source_length - 1  # `eos_id` comes after it
+        self.splitter = SegmentSplitter(source_tokenizer, longest, max_segments)
+
+    @property
+    def signatures(self) -> dict[str, Any]:
+        """The functions that an export has, with their names."""
+        return {
+            "serving_default": self.serving_default,
+            "n_best": self.n_best,
+            "score": self.score,
+            "translate": self.translate,
+            "align": self.align,
+            "encode": self.encode,
+        }
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a SavedModel of the signatures to the directory `path`."""
+        root = tf.Module()
+        root.shapes_met = [function.shapes_met for function in self.id_functions.functions]
+        met = [shapes.numpy() for shapes in root.shapes_met]
+        # Concrete functions are saved as they are. The saver would trace others once more.
+        signatures = {
+            name: function.get_concrete_function() for name, function in self.signatures.items()
+        }
+        # The variables themselves, because a loader that is not Python finds none behind Keras's
+        # layers. Only those that are read: seeds of dropout differ from process to process. In the
+        # model's order, because a graph has none.
+        read = {id(v): v for function in signatures.values() for v in function.graph.variables}
+        weights = [variable.value for variable in self.id_functions.model.variables]
+        root.variables_read = [read.pop(id(weight)) for weight in weights if id(weight) in read]
+        root.variables_read += sorted(read.values(), key=lambda variable: variable.name)
+        try:
+            for shapes in root.shapes_met:  # the server has met none yet
+                shapes.assign(tf.zeros_like(shapes))
+            tf.saved_model.save(root, tensorflow_path(path), signatures)
+        finally:
+            for shapes, before in zip(root.shapes_met, met, strict=True):
+                shapes.assign(before)
+
+    @signature(TEXT)
+    def serving_default(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The best translation of each text."""
+        answer = self._n_best(text)
+        return {
+            "translation": answer["translations"][:, 0],
+            "score": answer["scores"][:, 0],
+            "truncated": answer["truncated"],
+        }
+
+    @signature(TEXT)
+    def n_best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The best translations of each text, the best first."""
+        return self._n_best(text)
+
+    @signature(
+        TEXT,
+        per_text(tf.float32, "length_penalty"),
+        per_text(tf.int32, "max_length"),
+        per_text(tf.int32, "num_hypotheses"),
+        per_text(tf.string, "prefix"),
+        per_text(tf.int32, "split_sentences"),
+    )
+    def translate(
+        self,
+        text: tf.Tensor,
+        length_penalty: tf.Tensor,
+        max_length: tf.Tensor,
+        num_hypotheses: tf.Tensor,
+        prefix: tf.Tensor,
+        split_sentences: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """The best translations of each text, under options of its own.
+
+        A `max_length` or `num_hypotheses` below 1 selects the export's default. So does a negative
+        `split_sentences`, and a negative or NaN `length_penalty`.
+        """
+        options = (length_penalty, max_length, num_hypotheses, prefix, split_sentences)
+        message = "there must be as many options of each kind as texts"
+        same = [
+            tf.debugging.assert_equal(tf.shape(option), tf.shape(text), message)
+            for option in options
+        ]
+        with tf.control_dependencies(same):
+            default = self._by_sentence(text)
+        by_sentence = tf.where(split_sentences >= 0, split_sentences > 0, default)
+        segments = self.splitter.split(text, by_sentence)
+        limits = tf.where(max_length > 0, max_length, tf.int32.max)
+        prefixes = self._prefixes(segments, prefix, limits)
+        search = self.id_functions.search
+        default_penalty = search.length_penalty if isinstance(search, BeamSearch) else 0.0
+        penalties = tf.where(length_penalty >= 0, length_penalty, default_penalty)
+        penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
+        inputs = [self._with_eos(segments.tokens), prefixes.ids]
+        inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
+        width = self.id_functions.max_hypotheses
+        found = self._search(self.id_functions.search_with_options, inputs, width)
+        refused = segments.refused | prefixes.too_long
+        found = self._joined(segments, refused, found)
+        counts = tf.where(num_hypotheses > 0, num_hypotheses, self.id_functions.num_hypotheses)
+        is_asked = tf.range(width) < counts[:, None]
+        return {
+            "translations": tf.where(is_asked, found.translations, ""),
+            "scores": tf.where(is_asked, found.scores, IMPOSSIBLE),
+            "truncated": refused,
+        }
+
+    @signature(per_text(tf.string, "source"), per_text(tf.string, "target"))
+    def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The log-probability of each target, given its source, and its number of tokens."""
+        same = tf.debugging.assert_equal(
+            tf.shape(source), tf.shape(target), "source and target must have as many texts"
+        )
+        with tf.control_dependencies([same]):
+            pair = [self.source_tokenizer.tokenize(source)]
+        pair.append(self.target_tokenizer.tokenize(target))
+        lengths = [tf.cast(tokens.row_lengths(), tf.int32) for tokens in pair]
+        longest = self.splitter.longest
+        truncated = tf.maximum(*lengths) > longest
+        inputs = [self._with_eos(tokens[:, :longest]) for tokens in pair]
+        (log_probs,) = self.id_functions.score_ids.map(inputs, [per_text(tf.float32)])
+        return {
+            "log_prob": tf.where(truncated, IMPOSSIBLE, log_probs),
+            "num_tokens": lengths[1] + 1,
+            "truncated": truncated,
+        }
+
+    @signature(TEXT)
+    def align(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The best translation of each text, and which part of the text each piece is read from."""
+        located = self.splitter.locate(text, self._by_sentence(text))
+        segments = located.segments
+        longest = self.id_functions.longest_output
+        row = tf.TensorSpec([None, longest], tf.int32)
+        specs = WrittenPieces(per_text(tf.string), per_text(tf.int32), row, row, row)
+        inputs = [self._with_eos(segments.tokens)]
+        written = WrittenPieces(
+            *self.id_functions.align_ids.map(inputs, specs, self._written_pieces)
+        )
+        is_piece = tf.sequence_mask(written.counts, longest)
+        before = self._bytes_before(segments, written.translations)[:, None]
+        read = Spans(
+            self._at(written.positions, located.starts), self._at(written.positions, located.ends)
+        ).without_edges(located.strings)
+        columns = {
+            "source_start": read.starts + located.begins[:, None],
+            "source_end": read.ends + located.begins[:, None],
+            "target_start": written.starts + before,
+            "target_end": written.ends + before,
+        }
+        counts = tf.math.unsorted_segment_sum(written.counts, segments.texts, tf.size(text))
+        columns = {
+            name: tf.RaggedTensor.from_row_lengths(tf.boolean_mask(column, is_piece), counts)
+            for name, column in columns.items()
+        }
+        return {
+            "translation": self._join(segments, written.translations),
+            **{name: column.to_tensor(-1) for name, column in columns.items()},
+            "truncated": segments.refused,
+        }
+
+    @signature(TEXT)
+    def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The mean of the encoder's vectors over the tokens of each text."""
+        segments = self.splitter.split(text, self._by_sentence(text))
+        source_ids = self._with_eos(segments.tokens)
+        spec = tf.TensorSpec([None, self.id_functions.model.d_model])
+        (sums,) = self.id_functions.encode_ids.map([source_ids], [spec])
+        counts = self.id_functions.shapes.num_tokens(source_ids)
+        counts = tf.cast(counts, tf.float32)[:, None]
+        sums, counts = (
+            tf.math.unsorted_segment_sum(part, segments.texts, tf.size(text))
+            for part in (sums, counts)
+        )
+        vectors = tf.where(segments.refused[:, None], 0.0, sums / counts)
+        return {"vector": vectors, "truncated": segments.refused}
+
+    def _n_best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The answer of `n_best`."""
+        segments = self.splitter.split(text, self._by_sentence(text))
+        inputs, width = [self._with_eos(segments.tokens)], self.id_functions.num_hypotheses
+        found = self._search(self.id_functions.search_ids, inputs, width)
+        found = self._joined(segments, segments.refused, found)
+        return {**found._asdict(), "truncated": segments.refused}
+
+    def _search(
+        self, search: CompiledFunction, inputs: Sequence[tf.Tensor], num_hypotheses: int
+    ) -> Hypotheses:
+        """The `Hypotheses` of the segments whose ids `inputs` begin with."""
+        shape = [None, num_hypotheses]
+        specs = Hypotheses(tf.TensorSpec(shape, tf.string), tf.TensorSpec(shape, tf.float32))
+        return Hypotheses(*search.map(inputs, specs, self._in_words))
+
+    def _in_words(self, ids: tf.Tensor, scores: tf.Tensor) -> Hypotheses:
+        """The `Hypotheses` of ids (rows, hypotheses, length) and scores (rows, hypotheses)."""
+        flat = tf.reshape(ids, [-1, tf.shape(ids)[2]])  # -> (rows * hypotheses, length)
+        texts = self.target_tokenizer.detokenize(flat)
+        return Hypotheses(tf.reshape(texts, tf.shape(scores)), scores)
+
+    def _written_pieces(self, ids: tf.Tensor, positions: tf.Tensor) -> WrittenPieces:
+        """The `WrittenPieces` of the ids (rows, length) of hypotheses."""
+        model = self.id_functions.model
+        is_piece = (ids != model.pad_id) & (ids != model.eos_id)
+        counts = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
+        longest = tf.reduce_max(counts)
+        kept = tf.where(is_piece, ids, model.pad_id)[:, :longest]
+        texts = self.target_tokenizer.detokenize(kept)
+        spans = self._spans(kept).without_edges(texts)
+        padding = [[0, 0], [0, tf.shape(ids)[1] - longest]]
+        return WrittenPieces(texts, counts, positions, *(tf.pad(part, padding) for part in spans))
+
+    def _spans(self, ids: tf.Tensor) -> Spans:
+        """The `Spans` of ids (rows, length) in the text that each row makes.
+
+        A piece ends where the text of the ids up to it ends. Where the tokenizer reverses, a piece
+        begins as far from the end of the text. Padding stands at the end.
+        """
+        tokenizer = self.target_tokenizer
+        rows, length = tf.shape(ids)[0], tf.shape(ids)[1]
+        up_to_here = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+        # -> (rows, length, length), the ids up to each
+        beginnings = tf.where(up_to_here[None], ids[:, None, :], tokenizer.pad_id)
+        texts = tokenizer.detokenize(tf.reshape(beginnings, [rows * length, length]))
+        ends = tf.reshape(tf.strings.length(texts), [rows, length])
+        # A character that is spelled in several pieces reads as something longer until the last.
+        later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
+        ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)
+        starts = tf.pad(ends, [[0, 0], [1, 0]])[:, :-1]
+        if tokenizer.reverse:
+            whole = ends[:, -1:]
+            return Spans(whole - ends, whole - starts)
+        return Spans(starts, ends)
+
+    def _joined(self, segments: Segments, refused: tf.Tensor, found: Hypotheses) -> Hypotheses:
+        """The `Hypotheses` of texts from those of their segments.
+
+        Hypothesis k of a text joins hypothesis k of each segment, if every segment has one.
+        """
+        # The translation of an empty segment is empty.
+        is_empty = (segments.tokens.row_lengths() == 0)[:, None]
+        translations = tf.where(is_empty, "", found.translations)
+        scores = tf.where(is_empty, 0.0, found.scores)
+        count = tf.size(refused)
+        worst = tf.math.unsorted_segment_min(scores, segments.texts, count)
+        none = refused[:, None] | (worst <= IMPOSSIBLE / 2)
+        scores = tf.math.unsorted_segment_sum(scores, segments.texts, count)
+        joined = self._join(segments, translations)
+        return Hypotheses(tf.where(none, "", joined), tf.where(none, IMPOSSIBLE, scores))
+
+    def _join(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
+        """The translations of texts from those of segments, (segments, ...)."""
+        parts = tf.strings.join([self._separators(segments, translations), translations])
+        return tf.strings.unsorted_segment_join(parts, segments.texts, tf.size(segments.refused))
+
+    def _separators(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
+        """What comes before each translation, (segments, ...).
+
+        Nothing comes before the first translation of a text, and nothing before an empty one.
+        """
+        some = translations != ""
+        before = tf.cumsum(tf.cast(some, tf.int32), exclusive=True)
+        first = tf.boolean_mask(before, segments.first)  # one for each text, in order
+        follows = before > tf.gather(first, segments.texts)
+        return tf.where(follows & some, self.separator, "")
+
+    def _bytes_before(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
+        """Where the translation of each segment begins in that of its text, int32 (segments,)."""
+        separators = tf.strings.length(self._separators(segments, translations))
+        ends = tf.cumsum(separators + tf.strings.length(translations), exclusive=True)
+        first = tf.boolean_mask(ends, segments.first)
+        return ends - tf.gather(first, segments.texts) + separators
+
+    def _by_sentence(self, text: tf.Tensor) -> tf.Tensor:
+        """The default of `split_sentences` for each text, bool (texts,)."""
+        return tf.fill([tf.size(text)], self.split_sentences)
+
+    def _at(self, positions: tf.Tensor, offsets: tf.RaggedTensor) -> tf.Tensor:
+        """The ragged `offsets` (segments, source) at `positions`, int32 (segments, length)."""
+        width = self.id_functions.max_source_length
+        return tf.gather(offsets.to_tensor(0, shape=[None, width]), positions, batch_dims=1)
+
+    def _prefixes(self, segments: Segments, prefix: tf.Tensor, limits: tf.Tensor) -> Prefixes:
+        """The `Prefixes` of the strings `prefix` (texts,), in outputs of at most `limits` tokens.
+
+        The first segment of a text has its prefix. Where the tokenizer reverses, the last has it.
+        """
+        tokens = self.target_tokenizer.tokenize(prefix)
+        has_prefix = segments.first
+        if self.target_tokenizer.reverse:
+            has_prefix = tf.concat([segments.first[1:], [True]], axis=0)
+        longest = self.id_functions.max_length
+        if longest is None:  # as in `Transformer.generate`, `eos_id` counted
+            sources = tf.cast(segments.tokens.row_lengths(), tf.int32) + 1
+            longest = tf.boolean_mask(sources, has_prefix) + EXTRA_LENGTH
+        limits = tf.minimum(tf.minimum(limits, longest), self.splitter.longest)
+        too_long = tf.cast(tokens.row_lengths(), tf.int32) > limits
+        tokens = tf.gather(tokens[:, : self.splitter.longest], segments.texts)
+        pad_id = self.id_functions.model.pad_id
+        ids = tokens.to_tensor(pad_id)
+        return Prefixes(tf.where(has_prefix[:, None], ids, pad_id), too_long)
+
+    def _with_eos(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""
+        model = self.id_functions.model
+        eos = tf.fill([tokens.nrows(), 1], model.eos_id)
+        return tf.concat([tokens, eos], axis=1).to_tensor(model.pad_id)

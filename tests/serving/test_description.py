@@ -1,0 +1,54 @@
+"""describe_export and how_to_call: what an export says of itself."""
+
+import json
+import re
+
+from trained import translator
+
+from keras_transformer.serving import describe_export
+from keras_transformer.serving.description import how_to_call
+from keras_transformer.serving.model_card import text_conventions
+
+
+def test_the_description_names_signatures_operations_and_what_runs_them(exported, capsys):
+    described = describe_export(exported)
+    assert set(described["signatures"]) == set(translator().string_functions.signatures)
+    assert described["signatures"]["translate"]["inputs"] == {
+        "length_penalty": "float32[batch]",
+        "max_length": "int32[batch]",
+        "num_hypotheses": "int32[batch]",
+        "prefix": "string[batch]",
+        "split_sentences": "int32[batch]",
+        "text": "string[batch]",
+    }
+    assert described["signatures"]["n_best"]["outputs"]["scores"] == "float32[batch, 3]"
+    assert described["texts"] == text_conventions(translator())
+    assert described["tensorflow_text"] is None  # characters need TensorFlow alone
+    assert "Substr" in described["operations"]
+    files = [file for file in exported.rglob("*") if file.is_file()]
+    assert described["bytes"] == sum(file.stat().st_size for file in files)
+    printed = capsys.readouterr().out
+    for text in (
+        "serving_default",
+        "input: Text as it is",
+        "int32[batch, any]",
+        "runs with that or a later one.",
+        "MiB",
+    ):
+        assert text in printed
+
+
+def test_an_export_tells_how_to_call_it(tmp_path, capsys):
+    translator().export(tmp_path / "letters" / "1")
+    printed = capsys.readouterr().out
+    body, url = re.search(r"curl -d '(.*)' (\S+)", printed).groups()
+    assert url == "http://localhost:8501/v1/models/letters:predict"
+    texts = json.loads(body)["inputs"]["text"]
+    assert len(translator()(texts)) == 2
+    snippet = printed[printed.index("  import grpc") :]
+    compile("\n".join(line[2:] for line in snippet.splitlines()), "snippet", "exec")
+    assert "It serves numbered directories" not in printed
+    unnumbered = how_to_call(tmp_path / "letters", ["score"])
+    assert (
+        f"It serves numbered directories: export to {tmp_path / 'letters'}/1.\n  curl" in unnumbered
+    )

@@ -1,0 +1,150 @@
+"""IdFunctions: few shapes, results in the order of the inputs, and halves as good as the whole."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trained import translator, words
+
+from keras_transformer import BeamSearch, GreedySearch, Sampling, Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.serving.id_functions import (
+    IdFunctions,
+    Shapes,
+    largest_batches,
+    powers_of_two,
+    size_index,
+)
+from keras_transformer.text import CharacterTokenizer
+
+SHAPES = Shapes(lengths=[2, 3, 8], row_limits=[8, 4, 2], pad_id=0)
+ALLOWED = {
+    (rows, length)
+    for length, most in zip(SHAPES.lengths, SHAPES.row_limits, strict=True)
+    for rows in powers_of_two(1, most)
+}
+
+
+def sums(lengths, width, shapes):
+    """The sums of rows of ones, computed in chunks; `shapes` gathers the chunks' shapes."""
+    ids = (np.arange(width) < np.array(lengths)[:, None]).astype("int32")
+    numbered = ids * np.arange(1, len(lengths) + 1, dtype="int32")[:, None]
+
+    def function(first, second):
+        shapes.append(tuple(first.shape))
+        assert first.shape == second.shape
+        return [tf.reduce_sum(first + second, axis=1)]
+
+    (result,) = SHAPES.map_chunks(
+        function,
+        [tf.constant(ids, tf.int32, [len(lengths), width]), tf.constant(numbered)],
+        [tf.TensorSpec([None], tf.int32)],
+    )
+    return result.numpy().tolist()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 8), max_size=13), st.integers(0, 5))
+def test_every_row_comes_back_in_its_place_and_shapes_stay_within_the_sizes(lengths, extra):
+    shapes = []
+    width = max(lengths, default=1) + extra
+    expected = [length * (row + 2) for row, length in enumerate(lengths)]
+    assert sums(lengths, width, shapes) == expected
+    assert set(shapes) <= ALLOWED
+
+
+def test_short_rows_do_not_pay_for_long_ones():
+    shapes = []
+    sums([8, 1, 8, 1, 1, 8, 1, 8, 2, 1, 1, 1], 8, shapes)
+    assert shapes == [(2, 8), (2, 8), (8, 2)]
+
+
+def test_no_rows_call_nothing():
+    shapes = []
+    assert sums([], 3, shapes) == []
+    assert shapes == []
+
+
+@pytest.mark.parametrize(("needed", "size"), [(0, 2), (2, 2), (3, 3), (4, 8), (8, 8)])
+def test_the_next_size_is_the_smallest_that_fits(needed, size):
+    assert SHAPES.lengths[int(size_index(SHAPES.lengths, tf.constant(needed)))] == size
+
+
+def test_the_longer_the_rows_the_fewer_at_once():
+    assert largest_batches([16, 32, 64, 100, 4096], 2048) == [128, 64, 32, 16, 1]
+    assert largest_batches([16, 32], 1) == [1, 1]
+
+
+def test_sizes_double_up_to_the_largest():
+    assert powers_of_two(16, 100) == [16, 32, 64, 100]
+    assert powers_of_two(1, 1) == [1]
+
+
+def source_ids(rows):
+    """Ids of words, each ending in `eos_id`, as wide as the smallest compiled length."""
+    trained = translator()
+    tokens = trained.source_tokenizer.tokenize(words(rows, seed=6))
+    ids = tf.concat([tokens, tf.fill([rows, 1], trained.model.eos_id)], axis=1)
+    return ids.to_tensor(trained.model.pad_id, shape=[rows, 16])
+
+
+def assert_halves_are_as_the_whole(function, *inputs):
+    assert function.rows_at_a_time(8) == 4
+    for part, expected in zip(function(*inputs), function.function(*inputs), strict=True):
+        assert part.shape == expected.shape
+        np.testing.assert_allclose(part, expected, atol=1e-5)
+
+
+def test_the_halves_give_what_the_whole_gives():
+    functions, ids = translator().id_functions, source_ids(8)
+    assert_halves_are_as_the_whole(functions.search_ids, ids)
+    assert_halves_are_as_the_whole(functions.align_ids, ids)
+
+
+def test_the_halves_keep_the_options_of_each_row():
+    ids = source_ids(8)
+    prefixes = tf.gather(ids, [[0], [1]] * 4, batch_dims=1)
+    options = prefixes, tf.range(2, 10), tf.linspace(0.0, 2.0, 8)
+    assert_halves_are_as_the_whole(translator().id_functions.search_with_options, ids, *options)
+
+
+def test_what_is_computed_in_one_pass_is_not_halved():
+    encode_ids = translator().id_functions.encode_ids
+    before = encode_ids.shapes_met.numpy().sum()
+    encode_ids(source_ids(4))
+    met = encode_ids.shapes_met.numpy()
+    assert met[2, 0], "four rows"
+    assert met.sum() <= before + 1
+
+
+def test_the_larger_the_weights_the_more_rows_it_takes():
+    def least(search=None, jit_compile=True, quantize=None, **sizes):
+        functions = IdFunctions(
+            Transformer(8000, **sizes),
+            search or GreedySearch(),
+            max_length=None,
+            max_source_length=16,
+            max_batch_tokens=16,
+            jit_compile=jit_compile,
+            quantize=quantize,
+        )
+        return functions.search_ids.least_rows_to_halve
+
+    tiny = {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 256}
+    base = {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 2048}
+    assert least(**tiny) == 3
+    assert least(**tiny, quantize="int8") == 4, "each half has two rows"
+    assert least(**base) == 46
+    assert least(BeamSearch(4), **base) == 12
+    assert least(**tiny, jit_compile=False) is None
+
+
+def test_samples_of_one_text_differ_wherever_it_stands_in_the_batch():
+    tokenizer = CharacterTokenizer.train(["abcdefg"])
+    keras.utils.set_random_seed(1)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    own = Translator(model, tokenizer, search=Sampling(temperature=3.0, seed=4), max_length=12)
+    assert own.id_functions.search_ids.rows_at_a_time(64) == 64
+    assert len(set(own(["abc"] * 64))) > 40, "halves that draw alike have 32 at the most"
