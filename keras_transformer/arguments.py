@@ -110,6 +110,63 @@ def boolean(name: str, value: Any) -> bool:
     return found
 
 
+def attention_output_shape(output_shape: Any, output_dim: int | None) -> tuple[int, ...] | None:
+    """Returns the output's last axes as a tuple, or None for the query's width."""
+    if output_dim is not None:
+        output_dim = positive_integer("output_dim", output_dim)
+        if output_shape is not None:
+            raise ValueError(
+                "give `output_shape` or `output_dim`, not both. "
+                f"Received: output_shape={output_shape!r}, output_dim={output_dim!r}"
+            )
+        return (output_dim,)
+    if output_shape is None:
+        return None
+    try:
+        sizes = integers("output_shape", output_shape)
+        return tuple(positive_integer("output_shape", size) for size in sizes)
+    except ValueError:
+        raise ValueError(
+            "`output_shape` must be a positive integer or a tuple of them. "
+            f"Received: output_shape={output_shape!r}"
+        ) from None
+
+
+def attention_window(window: int | None, sliding_window: int | None = None) -> int | None:
+    """Returns how far a query sees, from one of the two ways to say it."""
+    if sliding_window is None:
+        return None if window is None else non_negative_integer("window", window)
+    if window is not None:
+        raise ValueError(
+            "give `window` or `sliding_window`, not both. "
+            f"Received: window={window!r}, sliding_window={sliding_window!r}"
+        )
+    return positive_integer("sliding_window", sliding_window) - 1
+
+
+def key_value_heads(num_key_value_heads: int | None, num_heads: int) -> int:
+    """Returns the number of heads of keys and values, a divisor of `num_heads`."""
+    if num_key_value_heads is None:
+        return num_heads
+    num_key_value_heads = positive_integer("num_key_value_heads", num_key_value_heads)
+    if num_heads % num_key_value_heads:
+        raise ValueError(
+            "`num_key_value_heads` must divide `num_heads`. "
+            f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
+        )
+    return num_key_value_heads
+
+
+def flash_attention(value: bool | None, dropout: float) -> bool | None:
+    """Returns `flash_attention`, or refuses it beside dropout on the weights."""
+    if value and dropout:
+        raise ValueError(
+            "`dropout` must be 0 with `flash_attention=True`: the fused kernels have none. "
+            f"Received: dropout={dropout}"
+        )
+    return plain(value)
+
+
 def _integer(value: Any) -> int | None:
     """An int of what Python takes as an index, booleans left out; None of anything else."""
     value = plain(value)

@@ -15,8 +15,6 @@ from keras_transformer.layers.feed_forward import (
 )
 from keras_transformer.layers.multi_head_attention import (
     MultiHeadAttention,
-    checked_key_value_heads,
-    checked_window,
 )
 from keras_transformer.layers.positions import (
     AddedPosition,
@@ -57,8 +55,8 @@ class Block(Composite):
         self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
         self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
-        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
-        self.window = checked_window(window)
+        self.num_key_value_heads = arguments.key_value_heads(num_key_value_heads, self.num_heads)
+        self.window = arguments.attention_window(window)
         self.position = checked_position(position, self.dtype_policy)
         self.supports_masking = True
         self.adopt()

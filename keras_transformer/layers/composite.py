@@ -89,7 +89,7 @@ def children_of(layer: Any) -> dict[str, keras.layers.Layer]:
     gives by itself. A functional or `Sequential` model saves the names of its layers.
     """
     left = {id(child): child for child in layers_inside(layer)}
-    children = {}
+    children: dict[str, keras.layers.Layer] = {}
     saves_names = isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
     attributes = {} if saves_names else {**vars(layer), **vars(layer).get("_modules", {})}
     for name, value in attributes.items():

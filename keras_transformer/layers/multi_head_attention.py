@@ -1,5 +1,6 @@
 """Multi-head attention: called like Keras's layer, and never losing a mask."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -138,12 +139,12 @@ class MultiHeadAttention(Composite):
         )
         self.dropout = arguments.rate("dropout", dropout)
         self.use_bias = arguments.boolean("use_bias", use_bias)
-        self.output_width = checked_output_shape(output_shape, output_dim)
+        self.output_width = arguments.attention_output_shape(output_shape, output_dim)
         self.attention_axes = arguments.optional(
             arguments.integers, "attention_axes", attention_axes
         )
-        self.window = checked_window(window, sliding_window)
-        self.flash_attention = checked_flash(flash_attention, self.dropout)
+        self.window = arguments.attention_window(window, sliding_window)
+        self.flash_attention = arguments.flash_attention(flash_attention, self.dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -154,7 +155,7 @@ class MultiHeadAttention(Composite):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.use_gate = arguments.boolean("use_gate", use_gate)
         self.seed = arguments.plain(seed)
-        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
+        self.num_key_value_heads = arguments.key_value_heads(num_key_value_heads, self.num_heads)
         self.position = checked_attention_position(position)
         self.supports_masking = True
         self.adopt()
@@ -484,27 +485,17 @@ class MultiHeadAttention(Composite):
             check_lengths(value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
 
-    def compute_output_spec(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor | None = None,
-        query_mask: BooleanMask | None = None,
-        value_mask: BooleanMask | None = None,
-        key_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
-        return_attention_scores: bool = False,
-        training: bool | None = None,
-        use_causal_mask: bool = False,
-    ) -> Any:
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
-        shape = self.compute_output_shape(query.shape, value.shape, getattr(key, "shape", None))
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        query, value, key = given["query"].shape, given["value"].shape, given.get("key")
+        shape = self.compute_output_shape(query, value, None if key is None else key.shape)
         output = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
+        if not given.get("return_attention_scores"):
             return output
-        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        shape = (query[0], self.num_heads, query[1], value[1])
         if self.axes is not None:
-            shape = self.axes.weights_shape(self.num_heads, query.shape, value.shape)
+            shape = self.axes.weights_shape(self.num_heads, query, value)
         return output, keras.KerasTensor(shape, "float32")
 
     def compute_mask(self, query: Tensor, previous_mask: Any) -> BooleanMask | None:
@@ -536,60 +527,3 @@ def cast_alike(dtype: str, *tensors: Tensor) -> list[Tensor]:
     """Casts each tensor; those that are one object stay one."""
     cast = {id(tensor): ops.cast(tensor, dtype) for tensor in tensors}
     return [cast[id(tensor)] for tensor in tensors]
-
-
-def checked_output_shape(output_shape: Any, output_dim: int | None) -> tuple[int, ...] | None:
-    """Returns the output's last axes as a tuple, or None for the query's width."""
-    if output_dim is not None:
-        output_dim = arguments.positive_integer("output_dim", output_dim)
-        if output_shape is not None:
-            raise ValueError(
-                "give `output_shape` or `output_dim`, not both. "
-                f"Received: output_shape={output_shape!r}, output_dim={output_dim!r}"
-            )
-        return (output_dim,)
-    if output_shape is None:
-        return None
-    try:
-        sizes = arguments.integers("output_shape", output_shape)
-        return tuple(arguments.positive_integer("output_shape", size) for size in sizes)
-    except ValueError:
-        raise ValueError(
-            "`output_shape` must be a positive integer or a tuple of them. "
-            f"Received: output_shape={output_shape!r}"
-        ) from None
-
-
-def checked_window(window: int | None, sliding_window: int | None = None) -> int | None:
-    """Returns how far a query sees, from one of the two ways to say it."""
-    if sliding_window is None:
-        return None if window is None else arguments.non_negative_integer("window", window)
-    if window is not None:
-        raise ValueError(
-            "give `window` or `sliding_window`, not both. "
-            f"Received: window={window!r}, sliding_window={sliding_window!r}"
-        )
-    return arguments.positive_integer("sliding_window", sliding_window) - 1
-
-
-def checked_flash(flash_attention: bool | None, dropout: float) -> bool | None:
-    """Returns `flash_attention`, or refuses it beside dropout on the weights."""
-    if flash_attention and dropout:
-        raise ValueError(
-            "`dropout` must be 0 with `flash_attention=True`: the fused kernels have none. "
-            f"Received: dropout={dropout}"
-        )
-    return arguments.plain(flash_attention)
-
-
-def checked_key_value_heads(num_key_value_heads: int | None, num_heads: int) -> int:
-    """Returns the number of heads of keys and values, a divisor of `num_heads`."""
-    if num_key_value_heads is None:
-        return num_heads
-    num_key_value_heads = arguments.positive_integer("num_key_value_heads", num_key_value_heads)
-    if num_heads % num_key_value_heads:
-        raise ValueError(
-            "`num_key_value_heads` must divide `num_heads`. "
-            f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
-        )
-    return num_key_value_heads

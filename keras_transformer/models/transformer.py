@@ -11,7 +11,6 @@ from keras_transformer.layers.decoder import DecoderStates
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.encoder import EncoderStates
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
-from keras_transformer.layers.multi_head_attention import checked_window
 from keras_transformer.layers.positions import (
     AddedPosition,
     checked_position,
@@ -142,7 +141,7 @@ class Transformer(SequenceToSequence):
         self.num_key_value_heads = arguments.optional(
             arguments.positive_integer, "num_key_value_heads", num_key_value_heads
         )
-        self.window = checked_window(window)
+        self.window = arguments.attention_window(window)
         self.remat = arguments.boolean("remat", remat)
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position

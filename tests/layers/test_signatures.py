@@ -1,7 +1,5 @@
 """What may be given by position in a call may be given by position in a functional model."""
 
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -32,9 +30,8 @@ def test_masks_may_be_given_by_position(make, inputs):
     assert not np.allclose(array(layer(*unmasked)), expected, atol=1e-3)
 
 
-def test_the_symbolic_call_of_attention_has_the_parameters_of_its_call_in_their_order():
-    call, spec = (
-        list(inspect.signature(method).parameters)
-        for method in (MultiHeadAttention.call, MultiHeadAttention.compute_output_spec)
-    )
-    assert spec == call
+def test_a_flag_may_be_given_by_position_in_a_symbolic_call():
+    layer = MultiHeadAttention(2, 4)
+    symbols = [keras.Input(x.shape[1:]) for x in (HIDDEN, MEMORY)]
+    output, weights = layer(*symbols, None, None, None, None, None, True)
+    assert (output.shape, weights.shape) == ((None, 5, 8), (None, 2, 5, 4))
