@@ -6,6 +6,8 @@ from typing import Any
 from keras import ops
 
 from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.layers.attention import Masks
+from keras_transformer.masking import boolean_mask
 
 
 class AttentionAxes:
@@ -56,6 +58,17 @@ class AttentionAxes:
         """`merge` of a shape, with None where a size is not known."""
         sizes = [shape[axis] for axis in self.axes]
         return (None, None if None in sizes else math.prod(sizes), shape[-1])
+
+    def merge_masks(self, masks: Masks, query: Tensor, value: Tensor) -> Masks:
+        """Returns the masks of a call on merged queries and values."""
+        pairs = masks.pairs
+        if pairs is not None:
+            pairs = self.merge_mask(boolean_mask("attention_mask", pairs), query, value)
+        return masks._replace(
+            query=None if masks.query is None else self.merge(masks.query),
+            memory=None if masks.memory is None else self.merge(masks.memory),
+            pairs=pairs,
+        )
 
     def merge_mask(self, mask: BooleanMask, query: Tensor, key: Tensor) -> Tensor:
         """Returns an attention mask (batch, *free, [heads,] *query axes, *key axes) merged."""

@@ -33,7 +33,6 @@ from keras_transformer.layers.positions import (
 from keras_transformer.masking import (
     AttachMask,
     ReadMask,
-    boolean_mask,
     combine_masks,
     zero_masked,
 )
@@ -298,19 +297,11 @@ class MultiHeadAttention(Composite):
         return_attention_scores: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Merges the attention axes into one, attends, and splits them again."""
-        pairs = masks.pairs
-        if pairs is not None:
-            pairs = axes.merge_mask(boolean_mask("attention_mask", pairs), query, value)
-        merged = masks._replace(
-            query=None if masks.query is None else axes.merge(masks.query),
-            memory=None if masks.memory is None else axes.merge(masks.memory),
-            pairs=pairs,
-        )
         output, weights = self._attend_in_rows(
             axes.merge(query),  # -> (rows, length, width)
             axes.merge(value),
             axes.merge(key),
-            merged,
+            axes.merge_masks(masks, query, value),
             training,
             return_attention_scores,
         )
