@@ -28,10 +28,3 @@ def test_masks_may_be_given_by_position(make, inputs):
     np.testing.assert_allclose(array(model(list(inputs))), expected, atol=1e-6)
     unmasked = [x for x in inputs if x.dtype != bool]
     assert not np.allclose(array(layer(*unmasked)), expected, atol=1e-3)
-
-
-def test_a_flag_may_be_given_by_position_in_a_symbolic_call():
-    layer = MultiHeadAttention(2, 4)
-    symbols = [keras.Input(x.shape[1:]) for x in (HIDDEN, MEMORY)]
-    output, weights = layer(*symbols, None, None, None, None, None, True)
-    assert (output.shape, weights.shape) == ((None, 5, 8), (None, 2, 5, 4))
