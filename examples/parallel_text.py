@@ -76,8 +76,8 @@ def check_is_text(data, path):
 def encoding_with_nuls(data):
     """The encoding of characters of two or four bytes, told by the NULs in them, or None.
 
-    In such text almost all NULs are at the same place of a character. Other data, as a PDF or
-    Latin-1 with stray NULs, has them anywhere or becomes code points that no character has.
+    Other data, as a PDF or Latin-1 with stray NULs, has no line ends in such an encoding, or code
+    points that no character has.
     """
     nuls, is_utf8 = data.count(0), True
     try:
@@ -90,11 +90,10 @@ def encoding_with_nuls(data):
     orders = [f"UTF-{width}LE", f"UTF-{width}BE"]
     texts = {order: data.decode(order, "replace") for order in orders}
     order = max(orders, key=lambda name: sum("\n" <= c <= "~" for c in texts[name]))
-    places = [data[place::2].count(0) for place in range(2)]
-    one_place = width == 32 or max(places) >= 0.95 * nuls
     text = texts[order]
+    has_lines = "\n" in text or b"\n" not in data
     strange = sum(unicodedata.category(c) in ("Cn", "Co", "Cs") or c == "\ufffd" for c in text)
-    return order if one_place and 50 * strange <= len(text) + 50 else None
+    return order if has_lines and 50 * strange <= len(text) + 50 else None
 
 
 def read_pairs(source_path, target_path):

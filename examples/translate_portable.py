@@ -56,6 +56,12 @@ class PortableTranslator:
         self.source, self.target = (
             vocabulary(directory, side, self.settings) for side in ("source", "target")
         )
+        if self.settings.get("split_sentences"):
+            print(
+                "note: this program translates each line as one text. The translator divides it "
+                "into sentences; give each sentence a line of its own.",
+                file=sys.stderr,
+            )
         self.encoder, self.decoder = (part(directory, name) for name in ("encoder", "decoder"))
 
     def __call__(self, texts):

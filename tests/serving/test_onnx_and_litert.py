@@ -11,6 +11,7 @@ from trained import spaced, translator, translator_of_reversed_symbols, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, export_litert, export_onnx
+from keras_transformer.serving.onnx_and_litert import settings_of
 from keras_transformer.text import SentencePieceTokenizer
 from translate_portable import PortableTranslator
 
@@ -88,6 +89,14 @@ def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp
     outputs = greedy(hard)
     assert outputs[:3] == outputs[3:]
     assert PortableTranslator(tmp_path / "portable")(hard) == outputs
+
+
+def test_a_program_knows_whether_the_translator_divides_texts(monkeypatch, tmp_path):
+    monkeypatch.setattr("keras_transformer.serving.onnx_and_litert.functions_of", lambda model: {})
+    for divides in (False, True):
+        made = translator()
+        made.split_sentences = divides
+        assert settings_of(made)["split_sentences"] is divides
 
 
 def test_an_existing_directory_is_left_alone(write, tmp_path):

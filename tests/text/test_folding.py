@@ -97,7 +97,7 @@ def test_a_tokenizer_takes_other_spellings_for_the_one_it_knows(cls):
     tokenizer = cls.train([known] * 9, normalization="nfkc", **options)
     ids = tokenizer.tokenize([known, spelled]).to_list()
     assert ids[0] == ids[1]
-    plain = cls.train([known] * 9, **options).tokenize([known, spelled]).to_list()
+    plain = cls.train([known, spelled] * 9, **options).tokenize([known, spelled]).to_list()
     assert plain[0] != plain[1]
 
 
