@@ -4,6 +4,8 @@ import io
 import pathlib
 import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -11,7 +13,7 @@ TYPES = ("NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE")  # nu
 SPACE_MARK = "\u2581"  # as sentencepiece writes a space
 
 
-def train_model(lines, settings):
+def train_model(lines: Iterable[str], settings: Mapping[str, Any]) -> bytes:
     """Returns the serialized model learnt from lines; `settings` are the library's.
 
     `normalization_rules` among them are the text of a file of rules. The model does not keep the
@@ -42,7 +44,7 @@ def train_model(lines, settings):
     return model.getvalue() if rules is None else without_path(model.getvalue())
 
 
-def without_path(model):
+def without_path(model: bytes) -> bytes:
     """Returns a serialized model without the path of its file of rules."""
     from sentencepiece import sentencepiece_model_pb2
 
@@ -51,15 +53,16 @@ def without_path(model):
     return proto.SerializeToString(deterministic=True)
 
 
-def piece_types(model):
+def piece_types(model: bytes) -> Iterator[str]:
     """Yields the type of each piece of a serialized model, one of TYPES, without the library."""
     for number, piece in fields(model):
         if number == 1:  # of ModelProto: pieces
             yield TYPES[dict(fields(piece)).get(3, 1) - 1]  # of SentencePiece: type
 
 
-def fields(message):
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yields the number and the value of each field of a protocol buffer message."""
+    value: Any  # an int, or bytes
     at = 0
     while at < len(message):
         key, at = varint(message, at)
@@ -72,7 +75,7 @@ def fields(message):
         yield number, value
 
 
-def varint(message, at):
+def varint(message: bytes, at: int) -> tuple[int, int]:
     """Returns the number that starts at a byte, seven bits a byte, and where it ends."""
     value = shift = 0
     while True:
@@ -83,7 +86,7 @@ def varint(message, at):
             return value, at
 
 
-def explain(message, vocab_size):
+def explain(message: str, vocab_size: int) -> str:
     """Returns sentencepiece's message as a rule and what was received."""
     largest = re.search(r"too high.*<= (\d+)", message)
     if largest:
@@ -101,7 +104,7 @@ def explain(message, vocab_size):
     return f"`texts` must be text that sentencepiece can learn from. Received: {message}"
 
 
-def import_sentencepiece(purpose):
+def import_sentencepiece(purpose: str) -> Any:
     """Returns the library, or says what it is needed for."""
     try:
         import sentencepiece
