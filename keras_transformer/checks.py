@@ -1,5 +1,8 @@
 """Checks that people run on their own models: does padding leak, does the future leak?"""
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
 import keras
 import numpy as np
 from keras import ops
@@ -9,8 +12,27 @@ from keras_transformer.masking import LARGEST_EXACT
 
 __all__ = ["check_causality", "check_padding_invariance"]
 
+Parts: TypeAlias = Sequence[np.ndarray]  # the inputs, or the outputs, of a model
+Run: TypeAlias = Callable[[Parts], list[np.ndarray]]  # from inputs to outputs
 
-def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, side="right"):
+
+class Leak(NamedTuple):
+    """The largest difference of one output: its size and place, and what made it."""
+
+    size: float
+    output: int
+    where: list[int]
+    cause: str
+
+
+def check_padding_invariance(
+    model: Callable[..., Any],
+    inputs: Any,
+    pad_id: int = 0,
+    extra: int = 7,
+    tolerance: float = 1e-5,
+    side: str = "right",
+) -> float:
     """Checks that outputs at real positions depend neither on padding nor on the rest of a batch.
 
     `max |model(inputs) - model(inputs with more padding)| <= tolerance`, and the same for each
@@ -73,7 +95,9 @@ def check_padding_invariance(model, inputs, pad_id=0, extra=7, tolerance=1e-5, s
     return _judge(leaks, tolerance, "padding", len(whole))
 
 
-def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
+def check_causality(
+    model: Callable[..., Any], inputs: Any, pad_id: int = 0, tolerance: float = 1e-5
+) -> float:
     """Checks that no output depends on a later position of the input.
 
     `max over t of |model(inputs) - model(inputs changed at t)|[:, :t] <= tolerance`
@@ -126,7 +150,7 @@ def check_causality(model, inputs, pad_id=0, tolerance=1e-5):
     return _judge(leaks, tolerance, "the future", len(whole))
 
 
-def _parts(inputs):
+def _parts(inputs: Any) -> list[np.ndarray]:
     """A flat list of the inputs as arrays, ids that came as floats made integers."""
     parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
     if any(_tells_padding(part) for part in parts):
@@ -134,17 +158,17 @@ def _parts(inputs):
     return [part.astype("int32") if _holds_float_ids(part) else part for part in parts]
 
 
-def _holds_float_ids(part):
+def _holds_float_ids(part: np.ndarray) -> bool:
     if part.ndim != 2 or part.dtype.name not in LARGEST_EXACT:
         return False
     largest = LARGEST_EXACT[part.dtype.name]
     return bool(np.all((part == np.floor(part)) & (part >= 0) & (part <= largest)))
 
 
-def _runner(model, inputs):
+def _runner(model: Callable[..., Any], inputs: Any) -> Run:
     """A function from a flat list of inputs to a flat list of outputs as NumPy arrays."""
 
-    def run(parts):
+    def run(parts: Parts) -> list[np.ndarray]:
         packed = keras.tree.pack_sequence_as(inputs, parts)
         outputs = keras.tree.flatten(model(packed))
         return [ops.convert_to_numpy(ops.cast(output, "float32")) for output in outputs]
@@ -152,7 +176,7 @@ def _runner(model, inputs):
     return run
 
 
-def _run_changed(run, parts, changed):
+def _run_changed(run: Run, parts: Parts, changed: Parts) -> list[np.ndarray]:
     """`run(changed)`, or a `ValueError` that tells its shapes from those of the inputs."""
     try:
         return run(changed)
@@ -164,7 +188,9 @@ def _run_changed(run, parts, changed):
         ) from error
 
 
-def _run_longer(run, parts, pad_id, extra, step):
+def _run_longer(
+    run: Run, parts: Parts, pad_id: int, extra: int, step: int
+) -> tuple[list[int], list[np.ndarray]]:
     """(the padding that each part got, the outputs with it)."""
     shared = _shared_amounts(parts, extra)
     if all(part.ndim == 2 and np.issubdtype(part.dtype, np.integer) for part in parts):
@@ -176,7 +202,7 @@ def _run_longer(run, parts, pad_id, extra, step):
     return shared, _run_changed(run, parts, _padded(parts, shared, pad_id, step))
 
 
-def _shared_amounts(parts, extra):
+def _shared_amounts(parts: Parts, extra: int) -> list[int]:
     """The padding for each part: the same for arrays of one length, 0 for those without any."""
     lengths = list(dict.fromkeys(part.shape[1] for part in parts if _tells_padding(part)))
     if not lengths:
@@ -191,11 +217,11 @@ def _shared_amounts(parts, extra):
     ]
 
 
-def _tells_padding(part):
+def _tells_padding(part: np.ndarray) -> bool:
     return part.ndim == 2 and (part.dtype == bool or np.issubdtype(part.dtype, np.integer))
 
 
-def _padded(parts, amounts, pad_id, step):
+def _padded(parts: Parts, amounts: Sequence[int], pad_id: int, step: int) -> list[np.ndarray]:
     """The parts with padding: False, `pad_id` or large noise."""
     random, padded = np.random.default_rng(0), []
     for part, amount in zip(parts, amounts, strict=True):
@@ -208,7 +234,7 @@ def _padded(parts, amounts, pad_id, step):
     return padded
 
 
-def _real(parts, amounts, amount, pad_id):
+def _real(parts: Parts, amounts: Sequence[int], amount: int, pad_id: int) -> np.ndarray | None:
     """True (batch, length) where the parts that got this amount are not padding; None for 0."""
     if amount == 0:
         return None
@@ -221,13 +247,15 @@ def _real(parts, amounts, amount, pad_id):
     return np.any(masks or [mark != pad_id for mark in marks], axis=0)
 
 
-def _compared(output, grown, reals):
+def _compared(
+    output: np.ndarray, grown: np.ndarray, reals: Mapping[int, np.ndarray | None]
+) -> np.ndarray:
     """True at the positions (batch, length) of an output to compare, or for it whole (batch,)."""
     if output.shape == grown.shape:
         return np.ones(output.shape[:1], bool)
     real = reals.get(grown.shape[1] - output.shape[1]) if output.ndim > 1 else None
     expected = None if real is None else (*real.shape, *grown.shape[2:])
-    if output.shape != expected:
+    if real is None or output.shape != expected:
         raise ValueError(
             "an output must be as long as an array of inputs that is padded, or of one shape. "
             f"Received: an output of shape {output.shape}, {grown.shape} with more padding"
@@ -235,7 +263,7 @@ def _compared(output, grown, reals):
     return real
 
 
-def _alone(part, real, row, step):
+def _alone(part: np.ndarray, real: np.ndarray | None, row: int, step: int) -> np.ndarray:
     """One row of a part, up to the last of its `real` positions."""
     part = part[row : row + 1]
     if real is None:
@@ -244,7 +272,7 @@ def _alone(part, real, row, step):
     return part[:, ::step][:, : positions[-1] + 1 if len(positions) else 1][:, ::step]
 
 
-def _as_long(other, output, step):
+def _as_long(other: np.ndarray, output: np.ndarray, step: int) -> np.ndarray:
     """`other` cut to the length of `output`, or filled up to it with what `output` has there."""
     if other.shape == output.shape:
         return other
@@ -253,7 +281,7 @@ def _as_long(other, output, step):
     return np.concatenate(filled, axis=1)[:, ::step]
 
 
-def _size(numbers):
+def _size(numbers: np.ndarray) -> np.ndarray:
     """The root mean square of each feature, or 1 where it is 0."""
     numbers = numbers.astype("float64")
     numbers = np.where(np.isfinite(numbers), numbers, 0.0)
@@ -261,7 +289,9 @@ def _size(numbers):
     return np.where(size > 0, size, 1.0)
 
 
-def _changed(varied, position, pad_id, random):
+def _changed(
+    varied: np.ndarray, position: int, pad_id: int, random: np.random.Generator
+) -> np.ndarray:
     """`varied` with another value at `position`, except where it is padding."""
     changed, old = varied.copy(), varied[:, position]
     if varied.dtype == bool:
@@ -281,7 +311,14 @@ def _changed(varied, position, pad_id, random):
     return changed
 
 
-def _leaks(whole, others, compared, cause, step=1, row=None):
+def _leaks(
+    whole: Parts,
+    others: Parts,
+    compared: Sequence[np.ndarray],
+    cause: str,
+    step: int = 1,
+    row: int | None = None,
+) -> list[Leak]:
     """The largest leak of each output, of all rows or of one."""
     leaks = []
     rows = slice(None) if row is None else slice(row, row + 1)
@@ -291,25 +328,33 @@ def _leaks(whole, others, compared, cause, step=1, row=None):
     return leaks
 
 
-def _largest(output, other, compared, number, cause, row):
-    """The size, output, position and cause of the largest difference where `compared` is True."""
+def _largest(
+    output: np.ndarray,
+    other: np.ndarray,
+    compared: np.ndarray,
+    number: int,
+    cause: str,
+    row: int | None,
+) -> Leak:
+    """The largest difference of output `number` where `compared` is True."""
     apart = np.abs(output - other)
     apart = np.where(np.isnan(apart), np.inf, apart)  # NaN on one side or on both is a leak
     apart = apart.reshape(*compared.shape, -1).max(axis=-1, initial=0.0)
     apart = np.where(compared, apart, 0.0)
-    where = list(np.unravel_index(apart.argmax(), apart.shape)) if apart.size else [0]
-    size = float(apart.max(initial=0.0))
+    place = np.unravel_index(apart.argmax(), apart.shape) if apart.size else (0,)
+    where = [int(index) for index in place]
     where[0] = where[0] if row is None else row
-    return size, number, [int(index) for index in where], cause
+    return Leak(float(apart.max(initial=0.0)), number, where, cause)
 
 
-def _judge(leaks, tolerance, what, num_outputs):
-    size, number, where, cause = max(leaks, key=lambda leak: leak[0], default=(0.0, 0, [], ""))
-    if size > tolerance:
-        name = "the output" if num_outputs == 1 else f"output {number}"
-        found = [leak[0] for leak in leaks if leak[0] > tolerance]
+def _judge(leaks: Sequence[Leak], tolerance: float, what: str, num_outputs: int) -> float:
+    largest = max(leaks, key=lambda leak: leak.size, default=Leak(0.0, 0, [], ""))
+    if largest.size > tolerance:
+        name = "the output" if num_outputs == 1 else f"output {largest.output}"
+        found = [leak for leak in leaks if leak.size > tolerance]
         raise AssertionError(
-            f"{what} leaks: {name} at {where} changes by {size:.3g} {cause}; "
+            f"{what} leaks: {name} at {largest.where} changes by {largest.size:.3g} "
+            f"{largest.cause}; "
             f"{len(found)} of {len(leaks)} comparisons are off by more than {tolerance:g}."
         )
-    return size
+    return largest.size

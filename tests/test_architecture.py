@@ -67,10 +67,23 @@ def imports_of(tree):
     return found
 
 
+def for_types(node):
+    """Tells whether a node is an `if TYPE_CHECKING:` without an `else`."""
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+        and not node.orelse
+    )
+
+
 def imports_while_loading(tree):
-    """Gives the imports that run when the module is imported: those outside any function."""
+    """Gives the imports that run when the module is imported.
+
+    Those inside a function do not, and those under `if TYPE_CHECKING:` are for a type checker.
+    """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, functions)]
+    nodes = [node for node in ast.walk(tree) if isinstance(node, functions) or for_types(node)]
     inside = {id(child) for node in nodes for child in ast.walk(node)}
     outside = [node for node in ast.walk(tree) if id(node) not in inside]
     statements = [node for node in outside if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -238,6 +251,8 @@ BAD_SOURCES = [
     (core_needs_only_keras_and_numpy, "layers/encoder.py", "import torch"),
     (core_needs_only_keras_and_numpy, "plots/rates.py", "from matplotlib.figure import Figure"),
     (core_needs_only_keras_and_numpy, "losses.py", "def f():\n    import matplotlib"),
+    (core_needs_only_keras_and_numpy, "losses.py", "if TYPE_CHECKING:\n    import matplotlib"),
+    (core_needs_only_keras_and_numpy, "plots/rates.py", "if 1:\n    import matplotlib"),
     (private_keras_is_left_alone, "layers/encoder.py", "from keras.src import backend"),
     (private_keras_is_left_alone, "layers/encoder.py", "import keras.src.ops as ops"),
     (top_of_the_package_imports_only_the_core, "__init__.py", "from keras_transformer import text"),
@@ -257,6 +272,7 @@ GOOD_SOURCES = [
     ("layers/encoder.py", "import math\nfrom keras_transformer.layers.encoder_layer import E"),
     ("layers/encoder.py", "from keras import ops\nfrom keras_transformer import masking"),
     ("plots/rates.py", "import numpy as np\ndef f():\n    from matplotlib.figure import Figure"),
+    ("plots/rates.py", "if TYPE_CHECKING:\n    from matplotlib.figure import Figure"),
     ("optimizers.py", "class A:\n  def f(self):\n    import tensorflow as tf"),
     ("text/dataset.py", "import tensorflow as tf\nfrom keras_transformer.arguments import one_of"),
     ("serving/export.py", "import tensorflow_text\nfrom keras_transformer.text import vocabulary"),

@@ -1,8 +1,10 @@
 """Chooses the few batch shapes that waste the least padding, by dynamic programming."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 MULTIPLE = 4
 MAX_LEVELS = 1024  # the programme's tables grow with the square of it
@@ -25,17 +27,23 @@ class Bucket:
     members: np.ndarray
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int:
         """Batches of an epoch; the last one may be filled with rows of padding."""
         return -(-len(self.members) // self.rows)
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int, int]:
         """(rows, source_length, target_length)."""
         return self.rows, self.source_length, self.target_length
 
 
-def make_buckets(source_lengths, target_lengths, tokens_per_batch, max_shapes, rows_multiple=1):
+def make_buckets(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    tokens_per_batch: int,
+    max_shapes: int,
+    rows_multiple: int = 1,
+) -> list[Bucket]:
     """Returns at most `max_shapes` buckets with the fewest padded tokens in all.
 
     Pairs are sorted by their longer side, rounded up; a bucket is a run of that order. Its rows
@@ -72,12 +80,12 @@ def make_buckets(source_lengths, target_lengths, tokens_per_batch, max_shapes, r
     return buckets
 
 
-def round_up(lengths):
+def round_up(lengths: ArrayLike) -> np.ndarray:
     """Returns the lengths rounded up to a multiple of 4."""
     return -(-np.asarray(lengths) // MULTIPLE) * MULTIPLE
 
 
-def cheapest_runs(costs, max_runs):
+def cheapest_runs(costs: np.ndarray, max_runs: int) -> list[tuple[int, int]]:
     """Cuts 0..n into at most `max_runs` runs with the least sum of costs.
 
     Args:
@@ -104,7 +112,9 @@ def cheapest_runs(costs, max_runs):
     return runs[::-1]
 
 
-def _costs(counts, sources, targets, *limits):
+def _costs(
+    counts: np.ndarray, sources: np.ndarray, targets: np.ndarray, *limits: int
+) -> np.ndarray:
     """Returns the padded tokens of an epoch for each run of levels."""
     costs = np.zeros((len(counts), len(counts)))
     for start in range(len(counts)):
@@ -116,7 +126,8 @@ def _costs(counts, sources, targets, *limits):
     return costs
 
 
-def _rows(num_pairs, length, tokens_per_batch, multiple):
+def _rows(num_pairs: Any, length: Any, tokens_per_batch: int, multiple: int) -> Any:
+    """Returns the rows of a bucket, an int; or those of several, of arrays."""
     most = tokens_per_batch // length // multiple * multiple
     num_batches = -(-num_pairs // most)
     return -(-num_pairs // (num_batches * multiple)) * multiple

@@ -31,11 +31,11 @@ than max_length=8 tokens (a larger max_length keeps them)'
     num_too_long: int
     num_empty: int
     num_batches: int
-    shapes: tuple
-    num_tokens: tuple
+    shapes: tuple[tuple[int, int, int], ...]
+    num_tokens: tuple[int, int]
     padding_ratio: float
 
-    def summary(self, max_length, name="translation_dataset"):
+    def summary(self, max_length: int, name: str = "translation_dataset") -> str:
         """Returns the one line that a dataset of this name writes."""
         line = (
             f"{name}: {self.num_kept:,} of {self.num_pairs:,} pairs in "

@@ -1,22 +1,17 @@
 """PairDataset: pairs of ids as batches, without TensorFlow."""
 
 import sys
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_transformer import arguments
+from keras_transformer.batches.passes import Batch
 from keras_transformer.batches.plan import make_passes
-from keras_transformer.batches.token_store import TokenStore
-
-
-class SpecialIds(NamedTuple):
-    """The ids that are no tokens."""
-
-    pad_id: int
-    bos_id: int
-    eos_id: int
+from keras_transformer.batches.token_store import SpecialIds, TokenStore
 
 
 class PairDataset(keras.utils.PyDataset):
@@ -78,21 +73,21 @@ class PairDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        source_ids,
-        target_ids,
-        pad_id=0,
-        bos_id=2,
-        eos_id=3,
-        tokens_per_batch=4096,
-        shuffle=False,
-        seed=None,
-        max_length=256,
-        max_shapes=6,
-        first_epoch=0,
-        batches_per_update=1,
-        rows_multiple=1,
-        verbose=True,
-    ):
+        source_ids: Iterable[ArrayLike],
+        target_ids: Iterable[ArrayLike],
+        pad_id: int = 0,
+        bos_id: int = 2,
+        eos_id: int = 3,
+        tokens_per_batch: int = 4096,
+        shuffle: bool = False,
+        seed: int | None = None,
+        max_length: int = 256,
+        max_shapes: int = 6,
+        first_epoch: int = 0,
+        batches_per_update: int = 1,
+        rows_multiple: int = 1,
+        verbose: bool = True,
+    ) -> None:
         super().__init__()
         shuffle = arguments.boolean("shuffle", shuffle)
         verbose = arguments.boolean("verbose", verbose)
@@ -124,7 +119,8 @@ class PairDataset(keras.utils.PyDataset):
                 "`source_ids` and `target_ids` must be equally many. "
                 f"Received: {numbers[0]} rows of sources and {numbers[1]} of targets"
             )
-        seed = np.random.SeedSequence().entropy if seed is None else seed
+        entropy: Any = np.random.SeedSequence().entropy  # an int
+        order = entropy if seed is None else seed
         self._passes, self.report = make_passes(
             sides,
             special,
@@ -132,17 +128,17 @@ class PairDataset(keras.utils.PyDataset):
             max_length,
             max_shapes,
             rows_multiple,
-            order=seed if shuffle else None,
+            order=order if shuffle else None,
             per_update=batches_per_update,
         )
         self._start(first_epoch)
         if verbose:
             print(self.report.summary(max_length, "PairDataset"), file=sys.stderr)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._passes.num_batches
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Batch:
         """The batch of this index in the current epoch."""
         if not -len(self) <= index < len(self):
             raise IndexError(
@@ -153,7 +149,7 @@ class PairDataset(keras.utils.PyDataset):
         self._unread.discard(index)
         return batch
 
-    def on_epoch_begin(self):
+    def on_epoch_begin(self) -> None:
         """Refuses what Keras cannot train on."""
         if keras.backend.backend() == "tensorflow" and len(self.report.shapes) > 1:
             raise ValueError(
@@ -167,12 +163,12 @@ class PairDataset(keras.utils.PyDataset):
                 "epoch is over. Received: use_multiprocessing=True"
             )
 
-    def on_epoch_end(self):
+    def on_epoch_end(self) -> None:
         """Goes to the next epoch, if this one was read: Keras also calls this before the first."""
         if not self._unread:
             self._start(self._epoch + 1)
 
-    def _start(self, epoch):
+    def _start(self, epoch: int) -> None:
         self._epoch = epoch
         self._batch_at = self._passes.of_pass(epoch)
         self._unread = set(range(len(self)))

@@ -2,11 +2,45 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from keras_transformer.batches.token_store import TokenStore
+from keras_transformer.batches.buckets import Bucket
+from keras_transformer.batches.token_store import SpecialIds
+
+# ((source_ids, target_in_ids), target_out_ids), and as a third the weights of the target tokens
+# where several batches make an update.
+Batch: TypeAlias = tuple[Any, ...]
+BatchMembers: TypeAlias = tuple[Bucket, np.ndarray]  # its shape, and the indices of its pairs
+
+
+class SideInPass(Protocol):
+    """The ids of all sources, or of all targets, in one pass; see `TokenStore`."""
+
+    def lengths_of(self, members: np.ndarray) -> np.ndarray: ...
+
+    def padded(
+        self,
+        members: np.ndarray,
+        shape: tuple[int, int],
+        pad_id: int,
+        first_id: int | None = None,
+        last_id: int | None = None,
+    ) -> np.ndarray: ...
+
+
+class Side(Protocol):
+    """The ids of all sources, or of all targets; see `TokenStore`."""
+
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+    @property
+    def expected_lengths(self) -> np.ndarray: ...
+
+    def of_pass(self, number: int, longest: np.ndarray) -> SideInPass: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,25 +52,25 @@ class Passes:
         targets: those of the targets.
         buckets: the shapes of batch, with the pairs of each.
         seed: of the order of each pass; None for from short to long.
-        special: an object with `pad_id`, `bos_id` and `eos_id`, as a tokenizer.
+        special: the ids that are no tokens.
         batches_per_update: batches whose weights are made together.
     """
 
-    sources: TokenStore
-    targets: TokenStore
-    buckets: list
+    sources: Side
+    targets: Side
+    buckets: list[Bucket]
     seed: int | None
-    special: Any
+    special: SpecialIds
     batches_per_update: int = 1
 
     @functools.cached_property
-    def num_batches(self):
+    def num_batches(self) -> int:
         """The number of batches of a pass, filled up to whole updates."""
         return self.batches_per_update * -(
             -sum(bucket.num_batches for bucket in self.buckets) // self.batches_per_update
         )
 
-    def batches(self, start, number):
+    def batches(self, start: int, number: int) -> Iterator[Batch]:
         """Yields `number` batches, from batch `start` on."""
         current = None
         for position in range(start, start + number):
@@ -45,24 +79,24 @@ class Passes:
                 batch_at = self.of_pass(current)
             yield batch_at(position % self.num_batches)
 
-    def of_pass(self, number):
+    def of_pass(self, number: int) -> Callable[[int], Batch]:
         """Returns a function from 0, 1, ... `num_batches` - 1 to the batches of pass `number`."""
         order = self._order(number)
         sides = zip((self.sources, self.targets), self.room, strict=True)
         stores = [side.of_pass(number, longest) for side, longest in sides]
 
-        def batch_at(index):
+        def batch_at(index: int) -> Batch:
             batch = self._batch(stores, *order[index])
-            if self.batches_per_update > 1:
-                first = index - index % self.batches_per_update
-                update = order[first : first + self.batches_per_update]
-                batch += (self._weights(stores[1], batch[1], update),)
-            return batch
+            if self.batches_per_update == 1:
+                return batch
+            first = index - index % self.batches_per_update
+            update = order[first : first + self.batches_per_update]
+            return (*batch, self._weights(stores[1], batch[1], update))
 
         return batch_at
 
     @functools.cached_property
-    def room(self):
+    def room(self) -> np.ndarray:
         """The most tokens of each source and each target, their special ids not counted."""
         room = np.zeros((2, len(self.sources.lengths)), "int64")
         for bucket in self.buckets:
@@ -70,7 +104,7 @@ class Passes:
             room[1, bucket.members] = bucket.target_length - 1
         return room
 
-    def _order(self, number):
+    def _order(self, number: int) -> list[BatchMembers]:
         """Returns the batches of pass `number` as (bucket, members)."""
         random = None if self.seed is None else np.random.default_rng([self.seed, number])
         order = []
@@ -83,7 +117,9 @@ class Passes:
         first = self.buckets[0]
         return order + [(first, first.members[:0])] * (self.num_batches - len(order))
 
-    def _batch(self, stores, bucket, members):
+    def _batch(
+        self, stores: Sequence[SideInPass], bucket: Bucket, members: np.ndarray
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
         """Returns `((source_ids, target_in_ids), target_out_ids)` of one batch as arrays."""
         source_shape = bucket.rows, bucket.source_length
         target_shape = bucket.rows, bucket.target_length
@@ -94,7 +130,9 @@ class Passes:
         target_out_ids = targets.padded(members, target_shape, pad_id, last_id=eos_id)
         return (source_ids, target_in_ids), target_out_ids
 
-    def _weights(self, targets, labels, update):
+    def _weights(
+        self, targets: SideInPass, labels: np.ndarray, update: Sequence[BatchMembers]
+    ) -> np.ndarray:
         """Weights whose sums over an update's batches have as their mean the mean over tokens."""
         num_tokens = sum(int((targets.lengths_of(members) + 1).sum()) for _, members in update)
         weight = np.float32(len(update) / num_tokens)

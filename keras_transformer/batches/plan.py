@@ -1,22 +1,31 @@
 """From the ids of all pairs to the batches of a training: what is kept, and in which shapes."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
-from keras_transformer.batches.buckets import MULTIPLE, make_buckets, round_up
+from keras_transformer.batches.buckets import MULTIPLE, Bucket, make_buckets, round_up
 from keras_transformer.batches.dataset_report import DatasetReport
-from keras_transformer.batches.passes import Passes
+from keras_transformer.batches.passes import Passes, Side
+from keras_transformer.batches.token_store import SpecialIds
 
 
 def make_passes(
-    sides, special, tokens_per_batch, max_length, max_shapes, rows_multiple, order, per_update
-):
+    sides: Sequence[Side],
+    special: SpecialIds,
+    tokens_per_batch: int,
+    max_length: int,
+    max_shapes: int,
+    rows_multiple: int,
+    order: int | None,
+    per_update: int,
+) -> tuple[Passes, DatasetReport]:
     """Chooses the pairs and the shapes of batch.
 
     Args:
         sides: sources and targets, each a `TokenStore` or what has its methods.
-        special: an object with `pad_id`, `bos_id` and `eos_id`.
+        special: the ids that are no tokens.
         tokens_per_batch: the largest rows * padded length of either side of a batch.
         max_length: the most tokens of a side, its special id included.
         max_shapes: the largest number of shapes.
@@ -28,14 +37,19 @@ def make_passes(
         The `Passes` and their `DatasetReport`.
     """
     # One more for the special id of each row.
-    kept, *num_left_out = _select(*(side.lengths + 1 for side in sides), max_length)
+    source_lengths, target_lengths = (side.lengths + 1 for side in sides)
+    kept, num_too_long, num_empty = _select(source_lengths, target_lengths, max_length)
     room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
-    buckets = _buckets(*room, kept, tokens_per_batch, max_shapes, rows_multiple)
-    passes = Passes(*sides, buckets, order, special, per_update)
-    return passes, _report(len(sides[0].lengths), *num_left_out, room, kept, passes)
+    buckets = _buckets(room[0], room[1], kept, tokens_per_batch, max_shapes, rows_multiple)
+    sources, targets = sides
+    passes = Passes(sources, targets, buckets, order, special, per_update)
+    num_pairs = len(sources.lengths)
+    return passes, _report(num_pairs, num_too_long, num_empty, room, kept, passes)
 
 
-def _select(source_lengths, target_lengths, max_length):
+def _select(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, max_length: int
+) -> tuple[np.ndarray, int, int]:
     """Returns `(kept, num_too_long, num_empty)`: the indices that stay, and why others do not."""
     empty = np.minimum(source_lengths, target_lengths) <= 1
     too_long = ~empty & (np.maximum(source_lengths, target_lengths) > max_length)
@@ -50,7 +64,14 @@ def _select(source_lengths, target_lengths, max_length):
     return kept, num_too_long, num_empty
 
 
-def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes, rows_multiple):
+def _buckets(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    kept: np.ndarray,
+    tokens_per_batch: int,
+    max_shapes: int,
+    rows_multiple: int,
+) -> list[Bucket]:
     sources, targets = source_lengths[kept], target_lengths[kept]
     longest = int(round_up(max(sources.max(), targets.max())))
     if tokens_per_batch < longest * rows_multiple:
@@ -64,8 +85,15 @@ def _buckets(source_lengths, target_lengths, kept, tokens_per_batch, max_shapes,
     return [dataclasses.replace(bucket, members=kept[bucket.members]) for bucket in buckets]
 
 
-def _report(num_pairs, num_too_long, num_empty, lengths, kept, passes):
-    num_tokens = tuple(int(side[kept].sum()) for side in lengths)
+def _report(
+    num_pairs: int,
+    num_too_long: int,
+    num_empty: int,
+    lengths: Sequence[np.ndarray],
+    kept: np.ndarray,
+    passes: Passes,
+) -> DatasetReport:
+    source_tokens, target_tokens = (int(side[kept].sum()) for side in lengths)
     positions = sum(
         bucket.num_batches * bucket.rows * (bucket.source_length + bucket.target_length)
         for bucket in passes.buckets
@@ -77,6 +105,6 @@ def _report(num_pairs, num_too_long, num_empty, lengths, kept, passes):
         num_empty=num_empty,
         num_batches=passes.num_batches,
         shapes=tuple(bucket.shape for bucket in passes.buckets),
-        num_tokens=num_tokens,
-        padding_ratio=1 - sum(num_tokens) / positions,
+        num_tokens=(source_tokens, target_tokens),
+        padding_ratio=1 - (source_tokens + target_tokens) / positions,
     )

@@ -2,12 +2,23 @@
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from keras_transformer.masking import LARGEST_EXACT, refuse_inexact
 
 ROWS_PER_BLOCK = 65_536
+
+
+class SpecialIds(NamedTuple):
+    """The ids that are no tokens."""
+
+    pad_id: int
+    bos_id: int
+    eos_id: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +34,7 @@ class TokenStore:
     offsets: np.ndarray
 
     @classmethod
-    def of_rows(cls, name, rows, special):
+    def of_rows(cls, name: str, rows: Iterable[ArrayLike], special: SpecialIds) -> Self:
         """Keeps rows of ids, none of them one of `special`; `name` is what errors call them."""
         flats, lengths = [np.zeros(0, "int32")], [0]
         rows = iter(rows)
@@ -35,29 +46,36 @@ class TokenStore:
             lengths.extend(map(len, arrays))
         return cls(np.concatenate(flats), np.cumsum(np.array(lengths, "int64")))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> list[int]:
         """The ids of one text, as a list."""
         return self.flat[self.offsets[index] : self.offsets[index + 1]].tolist()
 
     @property
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """The number of tokens of each text."""
         return np.diff(self.offsets)
 
     @property
-    def expected_lengths(self):
+    def expected_lengths(self) -> np.ndarray:
         """The room that each text needs, in every pass over the texts the same."""
         return self.lengths
 
-    def of_pass(self, number, longest):
+    def of_pass(self, number: int, longest: np.ndarray) -> Self:
         """The ids in pass `number` over the texts: these."""
         return self
 
-    def lengths_of(self, members):
+    def lengths_of(self, members: np.ndarray) -> np.ndarray:
         """The number of tokens of some texts, an int array of them."""
         return self.offsets[members + 1] - self.offsets[members]
 
-    def padded(self, members, shape, pad_id, first_id=None, last_id=None):
+    def padded(
+        self,
+        members: np.ndarray,
+        shape: tuple[int, int],
+        pad_id: int,
+        first_id: int | None = None,
+        last_id: int | None = None,
+    ) -> np.ndarray:
         """Returns rows of tokens, with an id put before or after each, padded to `shape`.
 
         Args:
@@ -84,10 +102,10 @@ class TokenStore:
         return rows
 
 
-def _ids(name, number, row):
+def _ids(name: str, number: int, row: ArrayLike) -> np.ndarray:
     """A row as an array of integers, also from floats that are whole numbers."""
     try:
-        ids = np.asarray(row)
+        ids: np.ndarray | None = np.asarray(row)
     except ValueError:  # lists of several lengths
         ids = None
     if ids is not None and ids.ndim == 1 and ids.dtype.name in LARGEST_EXACT:
@@ -100,7 +118,7 @@ def _ids(name, number, row):
     return ids if ids.size else np.zeros(0, "int32")
 
 
-def _check_ids(name, flat, special):
+def _check_ids(name: str, flat: np.ndarray, special: SpecialIds) -> None:
     bad = (flat < 0) | np.isin(flat, special) | (flat > np.iinfo("int32").max)
     if bad.any():
         raise ValueError(

@@ -3,26 +3,29 @@
 import json
 import os
 import zipfile
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 
 
-def write_arrays(path, variables, **facts):
+def write_arrays(path: str | PathLike[str], variables: Iterable[Any], **facts: Any) -> None:
     """Writes the variables' values, with facts that JSON can hold, in place of an older file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}")
-    values = [as_numpy(variable) for variable in variables]
+    values: dict[str, Any] = {f"v{i}": as_numpy(v) for i, v in enumerate(variables)}
     with open(scratch, "wb") as file:
-        np.savez(file, facts=json.dumps(facts), **{f"v{i}": v for i, v in enumerate(values)})
+        np.savez(file, facts=json.dumps(facts), **values)
         file.flush()
         os.fsync(file.fileno())
     os.replace(scratch, path)
 
 
-def read_facts(path):
+def read_facts(path: str | PathLike[str]) -> dict[str, Any] | None:
     """The facts of a file, or None when there is none."""
     try:
         with np.load(path) as file:
@@ -33,7 +36,7 @@ def read_facts(path):
         raise ValueError(f"{path} must be a file of arrays of this package.") from error
 
 
-def read_arrays(path, variables):
+def read_arrays(path: str | PathLike[str], variables: Sequence[Any]) -> list[np.ndarray]:
     """Returns the values for `variables`, after a check that they fit."""
     with np.load(path) as file:
         values = [file[f"v{i}"] for i in range(len(file.files) - 1)]
@@ -47,13 +50,13 @@ def read_arrays(path, variables):
     return values
 
 
-def assign(variables, values):
+def assign(variables: Iterable[Any], values: Iterable[Any]) -> None:
     """Sets variables, in their own types."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(keras.ops.cast(keras.ops.convert_to_tensor(value), variable.dtype))
 
 
-def as_numpy(variable):
+def as_numpy(variable: Any) -> np.ndarray:
     """The value as an array that NumPy can store: bfloat16 as float32, which holds it exactly."""
     value = variable.value if hasattr(variable, "value") else variable
     if keras.backend.standardize_dtype(variable.dtype) == "bfloat16":
@@ -61,7 +64,7 @@ def as_numpy(variable):
     return keras.ops.convert_to_numpy(value)
 
 
-def first_difference(first, second):
+def first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:
     """The index where two lists begin to differ."""
     same = [a == b for a, b in zip(first, second, strict=False)]
     return same.index(False) if False in same else len(same)

@@ -3,7 +3,10 @@
 import contextlib
 import inspect
 import re
+from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -51,13 +54,13 @@ class AverageCheckpoints(keras.callbacks.Callback):
     ['weights-0003.npz', ..., 'weights-0007.npz']
     """
 
-    def __init__(self, directory, last=10, at_end=True):
+    def __init__(self, directory: str | PathLike[str], last: int = 10, at_end: bool = True) -> None:
         super().__init__()
         self.directory = Path(directory)
         self.last = arguments.positive_integer("last", last)
         self.at_end = arguments.boolean("at_end", at_end)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Refuses a callback that would undo the mean, or whose weights the mean would replace."""
         others = callbacks_of_fit() if self.at_end else []
         if any(getattr(callback, "restore_best_weights", False) for callback in others):
@@ -68,7 +71,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
                 "Received: restore_best_weights=True"
             )
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keeps the weights of this epoch, and those of the `last - 1` before."""
         kept = {self._number(file): file for file in self.files()}
         path = self.directory / f"weights-{epoch + 1:04d}.npz"
@@ -78,21 +81,21 @@ class AverageCheckpoints(keras.callbacks.Callback):
             if not epoch + 1 - self.last < number <= epoch + 1:
                 file.unlink()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Gives the model the mean."""
         if self.at_end and self.files():
             assign(self.model.weights, self.mean())
 
-    def files(self):
+    def files(self) -> list[Path]:
         """The files of the epochs that are kept, in order."""
         found = [file for file in self.directory.glob("weights-*.npz") if self._number(file)]
         return sorted(found, key=self._number)
 
-    def newest(self):
+    def newest(self) -> int:
         """The number of the last epoch that is kept, 0 when none is."""
         return max(map(self._number, self.files()), default=0)
 
-    def mean(self):
+    def mean(self) -> list[np.ndarray]:
         """The means of the weights over the files, float64 arrays in the order of the weights."""
         weights, files = self.model.weights, self.files()
         if not files:
@@ -103,7 +106,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         return [t / len(files) for t in total]
 
     @contextlib.contextmanager
-    def averaged(self):
+    def averaged(self) -> Iterator[None]:
         """Within it the model has the mean of what is kept so far; then its own weights again."""
         weights = self.model.weights
         own = [as_numpy(weight) for weight in weights]
@@ -115,12 +118,12 @@ class AverageCheckpoints(keras.callbacks.Callback):
             assign(weights, own)
 
     @staticmethod
-    def _number(file):
+    def _number(file: Path) -> int:
         match = re.fullmatch(r"weights-(\d+)\.npz", file.name)
         return int(match.group(1)) if match else 0
 
 
-def callbacks_of_fit():
+def callbacks_of_fit() -> list[Any]:
     """The callbacks of the `fit` that runs now: Keras tells a callback of no other."""
     frame = inspect.currentframe()
     while frame is not None:

@@ -1,7 +1,9 @@
 """A training that goes on, to the bit, where it was killed."""
 
 import math
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -62,17 +64,17 @@ class ExactResume(keras.callbacks.Callback):
     3
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory: str | PathLike[str]) -> None:
         super().__init__()
         self.path = Path(directory) / "state.npz"
         facts = read_facts(self.path)
         self.epoch = 0 if facts is None else facts["epoch"]
         self._found = facts is not None
-        self._sample = None  # of the weights saved, until the next epoch begins
+        self._sample: np.ndarray | None = None  # of the weights saved, until the next epoch begins
         self._batch = 0  # of the epoch, the last that began
         self._optimizer = (facts or {}).get("optimizer")
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the state, if there is one."""
         if not self.model.built:
             raise ValueError("The model must be built before `fit`. Call `model.build()`.")
@@ -89,7 +91,7 @@ class ExactResume(keras.callbacks.Callback):
             variables = self._variables()
             assign(variables, read_arrays(self.path, variables))
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Checks that `fit` goes on where the state ends."""
         if self._found and epoch != self.epoch:
             raise ValueError(
@@ -97,7 +99,7 @@ class ExactResume(keras.callbacks.Callback):
                 f"initial_epoch={self.epoch}. Received: initial_epoch={epoch}"
             )
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves the state, unless the epoch was left before its end."""
         if self.model.stop_training and not self._is_whole(logs or {}):
             return
@@ -106,7 +108,7 @@ class ExactResume(keras.callbacks.Callback):
         write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
         self._sample = self._smallest_weight()
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Checks that an epoch begins with the weights that were saved at the end of the last."""
         self._batch = batch
         if self._sample is None:
@@ -121,19 +123,19 @@ class ExactResume(keras.callbacks.Callback):
                 f"{np.max(np.abs(found - saved)):.3g}"
             )
 
-    def _is_whole(self, logs):
+    def _is_whole(self, logs: dict[str, Any]) -> bool:
         """Whether `fit` saw all batches of the epoch, as far as it knows their number."""
         steps = self.params.get("steps") or 0
         seen = self._batch + self.model.steps_per_execution
         return seen >= steps and math.isfinite(logs.get("loss", 0.0))
 
-    def _smallest_weight(self):
+    def _smallest_weight(self) -> np.ndarray:
         """The values of the trainable weight that has the fewest, so a cheap sample of all."""
         weights = self.model.trainable_variables
         smallest = min(weights, key=lambda weight: math.prod(weight.shape), default=None)
         return np.zeros(0) if smallest is None else as_numpy(smallest)
 
-    def _variables(self):
+    def _variables(self) -> list[Any]:
         """All variables that outlast an epoch: weights, seeds, and those of the optimizer."""
         model = self.model  # on JAX asking for it brings the variables up to date
         inner = getattr(model.optimizer, "inner_optimizer", None)
@@ -142,7 +144,7 @@ class ExactResume(keras.callbacks.Callback):
         return list({id(variable): variable for variable in found}.values())
 
 
-def kind_of(optimizer):
+def kind_of(optimizer: Any) -> str:
     """The name of its class; where it wraps another, of both."""
     name, inner = type(optimizer).__name__, getattr(optimizer, "inner_optimizer", None)
     return name if inner is None else f"{name} of {kind_of(inner)}"

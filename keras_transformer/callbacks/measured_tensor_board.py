@@ -1,5 +1,7 @@
 """TensorBoard's curves of what only some epochs measure."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -23,7 +25,7 @@ class MeasuredTensorBoard(keras.callbacks.TensorBoard):
     'epoch'
     """
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes the finite numbers that were measured in this epoch."""
         logs = logs or {}
         epochs = {f"{name}_epoch" for name in logs}

@@ -1,6 +1,7 @@
 """How fast a training goes and how large its steps are, for every log."""
 
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -41,37 +42,38 @@ class TrainingLog(keras.callbacks.Callback):
     100
     """
 
-    def __init__(self, every=100, verbose=True):
+    def __init__(self, every: int = 100, verbose: bool = True) -> None:
         super().__init__()
         self.every = arguments.positive_integer("every", every)
         self.verbose = arguments.boolean("verbose", verbose)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Builds the optimizer, whose moments are read before the first update."""
         self._counted = 0  # batches of all epochs
-        self._norm = None  # of the last update that was looked at
+        self._norm: float | None = None  # of the last update that was looked at
         self._carried_tokens = self._carried_seconds = 0.0  # since the last line, of ended epochs
         if self.model.built and not self.model.optimizer.built:
             self.model.optimizer.build(self.model.trainable_variables)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Starts the clocks."""
         self._epoch = epoch
-        self._batches, self._moments, self._has_looked = 0, None, False
+        self._batches, self._has_looked = 0, False
+        self._moments: list[np.ndarray] | None = None
         batches = getattr(self.model.optimizer, "gradient_accumulation_steps", None) or 1
         self._start = max(0, self.every - batches)
         self._epoch_began = self._window_began = time.perf_counter()
         self._window_tokens = 0.0
-        self._trained = None
+        self._trained: float | None = None
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the moments before the batch that will be told of."""
         if self._moments is None and (
             self._counted % self.every == self._start or not self._has_looked
         ):
             self._moments = self._first_moments()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Prints a line when it is time."""
         if self._moments is not None:
             norm = self._gradient_norm(self._moments)
@@ -98,11 +100,11 @@ class TrainingLog(keras.callbacks.Callback):
         listed = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         print(f"  epoch {self._epoch + 1}, batch {self._batches:,}: {listed}", flush=True)
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Validation does not count as time of training."""
         self._trained = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the figures of the epoch to its logs."""
         ended = self._trained or time.perf_counter()
         self._carried_seconds += ended - self._window_began
@@ -116,18 +118,18 @@ class TrainingLog(keras.callbacks.Callback):
         if self._moment_variables():
             logs.setdefault("gradient_norm", 0.0)
 
-    def _step_figures(self):
+    def _step_figures(self) -> dict[str, float]:
         rate = keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)
         figures = {"learning_rate": float(rate)}
         if self._norm is not None:
             figures["gradient_norm"] = self._norm
         return figures
 
-    def _adam(self):
+    def _adam(self) -> Any:
         optimizer = self.model.optimizer
         return getattr(optimizer, "inner_optimizer", optimizer)
 
-    def _moment_variables(self):
+    def _moment_variables(self) -> list[Any] | None:
         """Adam's first moments: none before the first update of an optimizer that is not built."""
         optimizer = self._adam()
         moves_by_beta_1 = hasattr(optimizer, "beta_1") and not isinstance(
@@ -137,13 +139,13 @@ class TrainingLog(keras.callbacks.Callback):
             return None
         return [v for v in optimizer.variables if v.name.endswith("_momentum")]
 
-    def _first_moments(self):
+    def _first_moments(self) -> list[np.ndarray] | None:
         variables = self._moment_variables()
         return None if variables is None else [as_numpy(v) for v in variables]
 
-    def _gradient_norm(self, before):
+    def _gradient_norm(self, before: list[np.ndarray]) -> float:
         beta = self._adam().beta_1
-        after = self._first_moments()
+        after = self._first_moments() or []
         before = before or [np.zeros_like(moment) for moment in after]  # they begin at 0
         if all(np.array_equal(new, old) for new, old in zip(after, before, strict=True)):
             return 0.0

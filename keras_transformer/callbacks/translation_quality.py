@@ -3,11 +3,15 @@
 import contextlib
 import json
 import os
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Any, Self
 
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.callbacks.average_checkpoints import AverageCheckpoints
 
 METRICS = ("bleu", "chrf", "exact_match", "word_error_rate")
 
@@ -74,18 +78,18 @@ class TranslationQuality(keras.callbacks.Callback):
 
     def __init__(
         self,
-        translate,
-        sources,
-        references,
-        metrics=("bleu", "chrf"),
-        every=1,
-        filepath=None,
-        average=None,
-        lowercase=False,
-        tokenize="13a",
-        verbose=True,
-        at_end=True,
-    ):
+        translate: Callable[[list[str]], Iterable[str]],
+        sources: Iterable[str],
+        references: Iterable[str],
+        metrics: Iterable[str] = ("bleu", "chrf"),
+        every: int = 1,
+        filepath: str | PathLike[str] | None = None,
+        average: AverageCheckpoints | None = None,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+        verbose: bool = True,
+        at_end: bool = True,
+    ) -> None:
         super().__init__()
         self.translate = translate
         self.sources, self.references = list(sources), list(references)
@@ -109,9 +113,9 @@ class TranslationQuality(keras.callbacks.Callback):
         self.scorers = make_scorers(self.metrics, lowercase, tokenize)
         self.best, self.last_measured, self.figures = read_best(self.filepath, self.metrics)
         self._announced = self._is_new = False
-        self._epoch = None
+        self._epoch: int | None = None
 
-    def measure(self):
+    def measure(self) -> dict[str, float]:
         """Translates the texts; returns the figures as a dict, in percent."""
         translations = list(self.translate(self.sources))
         return {
@@ -119,38 +123,38 @@ class TranslationQuality(keras.callbacks.Callback):
             for name, scorer in self.scorers.items()
         }
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Forgets the best of an earlier training when a new one begins."""
         if epoch == 0:
             self.best, self.last_measured, self.figures = None, 0, None
             self._is_new = True
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Lets the file forget too, now that no callback has refused the new training."""
         if self._is_new and self.filepath is not None:
             sidecar(self.filepath).unlink(missing_ok=True)
         self._is_new = False
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Measures when it is time, and keeps the model when it is the best so far."""
-        self._epoch = epoch + 1
-        is_last = self._epoch == self._last_epoch() or self.model.stop_training
-        if self._is_due() or (self.at_end and is_last):
+        self._epoch = number = epoch + 1
+        is_last = number == self._last_epoch() or self.model.stop_training
+        if self._is_due(number) or (self.at_end and is_last):
             self._check_order()
             self._measure_and_keep()
         if logs is None:
             return
-        for name, figure in self.figures.items():
+        for name, figure in (self.figures or {}).items():
             logs[f"val_{name}"] = figure
             if self.every > 1:
                 logs[f"val_{name}_epoch"] = self.last_measured
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Ends as `finish` does, unless a later `fit` goes on."""
         if self.at_end:
             self.finish()
 
-    def finish(self):
+    def finish(self) -> None:
         """Measures the last epoch if it was not yet, so that there is a best model of all.
 
         Also where an earlier part of the training was killed before it had done so, and where a
@@ -161,12 +165,12 @@ class TranslationQuality(keras.callbacks.Callback):
         if self.filepath is not None and (self._epoch or 1) > self.last_measured:
             self._measure_and_keep()
 
-    def _is_due(self):
+    def _is_due(self, number: int) -> bool:
         """Whether `every` says so, or there are no figures of an epoch before to repeat."""
-        has_earlier = self.figures is not None and self.last_measured < self._epoch
-        return self._epoch % self.every == 0 or not has_earlier
+        has_earlier = self.figures is not None and self.last_measured < number
+        return number % self.every == 0 or not has_earlier
 
-    def _check_order(self):
+    def _check_order(self) -> None:
         if self.average is not None and self.average.newest() != self._epoch:
             raise ValueError(
                 "`average` must be one of the callbacks of `fit` and come before "
@@ -174,7 +178,7 @@ class TranslationQuality(keras.callbacks.Callback):
                 f"those up to epoch {self.average.newest()} in {self.average.directory}"
             )
 
-    def _measure_and_keep(self):
+    def _measure_and_keep(self) -> None:
         averaged = contextlib.nullcontext() if self.average is None else self.average.averaged()
         with averaged:
             self.figures = figures = self.measure()
@@ -186,16 +190,16 @@ class TranslationQuality(keras.callbacks.Callback):
         if self.verbose:
             self._print(figures, is_best)
 
-    def _last_epoch(self):
+    def _last_epoch(self) -> int | None:
         """The number of the last epoch of `fit`; None outside it."""
         return (self.params or {}).get("epochs")
 
-    def _key(self, figures):
+    def _key(self, figures: dict[str, float]) -> float:
         """The larger the better."""
         value = figures[self.metrics[0]]
         return -value if self.metrics[0] == "word_error_rate" else value
 
-    def _keep(self, is_best):
+    def _keep(self, is_best: bool) -> None:
         if self.filepath is None:
             return
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
@@ -204,11 +208,15 @@ class TranslationQuality(keras.callbacks.Callback):
             self.model.save(scratch)
             os.replace(scratch, self.filepath)
         scratch = scratch.with_suffix(".json")
-        facts = {**self.best, "last_measured": self.last_measured, "last_figures": self.figures}
+        facts = {
+            **(self.best or {}),
+            "last_measured": self.last_measured,
+            "last_figures": self.figures,
+        }
         scratch.write_text(json.dumps(facts), encoding="utf-8")
         os.replace(scratch, sidecar(self.filepath))
 
-    def _print(self, figures, is_best):
+    def _print(self, figures: dict[str, float], is_best: bool) -> None:
         if not self._announced:
             for name, scorer in self.scorers.items():
                 print(f"  {name}: {scorer.get_signature()}, {len(self.sources):,} texts")
@@ -221,11 +229,11 @@ class TranslationQuality(keras.callbacks.Callback):
 class ExactMatch:
     """The percentage of texts that equal their reference, in the form of a sacreBLEU metric."""
 
-    def __init__(self, errors=False, lowercase=False):
+    def __init__(self, errors: bool = False, lowercase: bool = False) -> None:
         self.errors = errors
-        self.fold = str.lower if lowercase else str
+        self.fold: Callable[[str], str] = str.lower if lowercase else str
 
-    def corpus_score(self, texts, references):
+    def corpus_score(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> Self:
         """Keeps the percentage in `score` and returns itself."""
         pairs = zip(texts, references[0], strict=True)
         count = sum(self.fold(ours) == self.fold(theirs) for ours, theirs in pairs)
@@ -233,14 +241,14 @@ class ExactMatch:
         self.score = 100.0 - equal if self.errors else equal
         return self
 
-    def get_signature(self):
+    def get_signature(self) -> str:
         """What is counted."""
         return "texts that differ, in percent" if self.errors else "equal texts, in percent"
 
 
-def make_scorers(metrics, lowercase, tokenize):
+def make_scorers(metrics: Iterable[str], lowercase: bool, tokenize: str) -> dict[str, Any]:
     """Returns the scorer of each metric."""
-    scorers = {}
+    scorers: dict[str, Any] = {}
     for name in metrics:
         if name in ("bleu", "chrf"):
             try:
@@ -261,12 +269,14 @@ def make_scorers(metrics, lowercase, tokenize):
     return scorers
 
 
-def sidecar(filepath):
+def sidecar(filepath: Path) -> Path:
     """The file beside the model with its epoch and figures."""
     return filepath.with_name(f"{filepath.name}.json")
 
 
-def read_best(filepath, metrics):
+def read_best(
+    filepath: Path | None, metrics: Sequence[str]
+) -> tuple[dict[str, Any] | None, int, dict[str, float] | None]:
     """What an earlier part of the training left: the best, the epoch measured last, its figures.
 
     None stands for a best, or figures, that are not there.

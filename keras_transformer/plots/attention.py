@@ -1,12 +1,25 @@
 """Attention weights with tokens on the axes: the heads of a layer, or one alignment."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from keras_transformer.arguments import Tensor
 from keras_transformer.plots.drawing import add_title, array, check_weights, figure_class
 from keras_transformer.plots.glyphs import drawable
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-def attention_heads(weights, query_tokens, key_tokens, title=None):
+Tokens: TypeAlias = Sequence[str | bytes]
+
+
+def attention_heads(
+    weights: Tensor, query_tokens: Tokens, key_tokens: Tokens, title: str | None = None
+) -> "Figure":
     """Draws the attention weights of one sentence, one panel a head, tokens on the axes.
 
     Row q of a panel is the query token q: how it spreads its attention over the key tokens. All
@@ -41,11 +54,11 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     new_figure = figure_class()
     weights = array("weights", weights, ("heads", "query", "key"))
     check_weights(weights, whole=False)
-    num_heads, *counts = weights.shape
+    num_heads, *counts = weights.shape  # the queries and the keys
     tokens = {"query_tokens": query_tokens, "key_tokens": key_tokens}
     query_labels, key_labels, families = _labels(tokens, counts, "(heads, query, key)", weights)
 
-    width, height, points = _panel_size(*counts, largest=0.3, whole=5.5)
+    width, height, points = _panel_size(counts[0], counts[1], largest=0.3, whole=5.5)
     rows, columns = _grid(num_heads, height / width)
     figure = new_figure(
         figsize=(columns * (width + 0.15) + 2.2, rows * (height + 0.35) + 1.6), layout="constrained"
@@ -68,7 +81,9 @@ def attention_heads(weights, query_tokens, key_tokens, title=None):
     return figure
 
 
-def alignment(weights, target_tokens, source_tokens, title=None):
+def alignment(
+    weights: Tensor, target_tokens: Tokens, source_tokens: Tokens, title: str | None = None
+) -> "Figure":
     """Draws which source tokens each target token comes from, a dot at the strongest of a row.
 
     A row without any weight gets no dot. Tokens are written as in `attention_heads`.
@@ -103,7 +118,7 @@ def alignment(weights, target_tokens, source_tokens, title=None):
     tokens = {"target_tokens": target_tokens, "source_tokens": source_tokens}
     rows, columns, families = _labels(tokens, weights.shape, "(target, source)", weights)
 
-    width, height, points = _panel_size(*weights.shape, largest=0.34, whole=7.0)
+    width, height, points = _panel_size(len(rows), len(columns), largest=0.34, whole=7.0)
     figure = new_figure(figsize=(width + 2.6, height + 1.6), layout="constrained")
     panel = figure.subplots()
     image = panel.imshow(
@@ -121,7 +136,9 @@ def alignment(weights, target_tokens, source_tokens, title=None):
     return figure
 
 
-def _labels(tokens, counts, axes, weights):
+def _labels(
+    tokens: Mapping[str, Tokens], counts: Sequence[int], axes: str, weights: np.ndarray
+) -> tuple[list[str], list[str], list[str]]:
     """Gives the labels of the rows, those of the columns, and the font families for both."""
     for (name, values), count in zip(tokens.items(), counts, strict=True):
         if isinstance(values, (str, bytes)) or len(values) != count:
@@ -134,7 +151,9 @@ def _labels(tokens, counts, axes, weights):
     return labels[: counts[0]], labels[counts[0] :], families
 
 
-def _panel_size(num_rows, num_columns, largest, whole):
+def _panel_size(
+    num_rows: int, num_columns: int, largest: float, whole: float
+) -> tuple[float, float, float]:
     """Gives width and height in inches of a panel with square cells, and the size of its text.
 
     A cell is `largest` wide, or less where the longer side would be over `whole`.
@@ -144,20 +163,22 @@ def _panel_size(num_rows, num_columns, largest, whole):
     return width, height, min(10.0, 72 * min(width / num_columns, height / num_rows) * 0.85)
 
 
-def _write_tokens(panel, rows, columns, families, points):
+def _write_tokens(
+    panel: "Axes", rows: list[str], columns: list[str], families: list[str], points: float
+) -> None:
     """Writes the labels at a panel's rows and columns."""
-    text = {"fontfamily": families, "fontsize": points, "parse_math": False}
+    text: dict[str, Any] = {"fontfamily": families, "fontsize": points, "parse_math": False}
     panel.set_yticks(range(len(rows)), rows, **text)
     panel.set_xticks(range(len(columns)), columns, **text)
     panel.tick_params(length=2 if points > 5 else 0)
     panel.tick_params(axis="x", rotation=90)
 
 
-def _grid(count, height_to_width):
+def _grid(count: int, height_to_width: float) -> tuple[int, int]:
     """Gives rows and columns for panels of one shape: near a 4:3 page, with few empty places."""
     ideal = math.sqrt(count * height_to_width * 4 / 3)
 
-    def cost(columns):
+    def cost(columns: int) -> float:
         empty = -count % columns
         return abs(math.log(columns / ideal)) + empty / columns
 

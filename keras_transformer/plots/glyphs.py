@@ -2,6 +2,11 @@
 
 import unicodedata
 import warnings
+from collections.abc import Callable, Iterable, Set
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.font_manager import FontEntry
 
 BASE_FONT = "DejaVu Sans"  # comes with matplotlib
 NOT_FOR_TEXT = ("Last Resort", "STIX", "cm")  # matplotlib's own, for empty boxes and for formulas
@@ -13,36 +18,38 @@ KANA, HANGUL = ("JP", 0x3040, 0x30FF), ("KR", 0xAC00, 0xD7A3)  # endings of font
 NAMED = 8  # characters that a warning names
 
 
-def drawable(texts, longest=18, show_spaces=False):
+def drawable(
+    texts: Iterable[object], longest: int = 18, show_spaces: bool = False
+) -> tuple[list[str], list[str]]:
     """Gives the texts as matplotlib can draw them, and the font families that do.
 
     A character that no installed font has becomes its code point, `U+AC00`, with a `UserWarning`;
     one that nobody could see becomes its code point too, a joiner only where there is nothing to
     join. A text longer than `longest` ends with `…`.
     """
-    texts = [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in texts]
+    plain = [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in texts]
     if show_spaces:
-        texts = [_with_spaces_shown(text) for text in texts]
-    shown = {text: {c for c in text if unicodedata.category(c) not in INVISIBLE} for text in texts}
+        plain = [_with_spaces_shown(text) for text in plain]
+    shown = {text: {c for c in text if unicodedata.category(c) not in INVISIBLE} for text in plain}
     shown = {text: set() if _is_blank(own) else own for text, own in shown.items()}
-    visible = set().union(*shown.values())
+    visible: set[str] = set().union(*shown.values())
     families, missing = _families(visible)
     if missing:  # level 4 is the user's line: here, a function that labels, the figure's function
         warnings.warn(_warning(missing), UserWarning, stacklevel=4)
-    return [_shorten(_spell(text, shown[text] - missing), longest) for text in texts], families
+    return [_shorten(_spell(text, shown[text] - missing), longest) for text in plain], families
 
 
-def _with_spaces_shown(text):
+def _with_spaces_shown(text: str) -> str:
     """Gives a text with a visible sign for each space, of whatever width."""
     return "".join(SPACE if unicodedata.category(c) == SPACES else c for c in text)
 
 
-def _is_blank(characters):
+def _is_blank(characters: Set[str]) -> bool:
     """Tells whether there is nothing among the characters that anybody could see."""
     return all(c in FILLERS or unicodedata.category(c) == FORMATS for c in characters)
 
 
-def _families(characters):
+def _families(characters: Set[str]) -> tuple[list[str], set[str]]:
     """Gives installed families that together draw `characters`, and those they cannot draw."""
     families, missing = _cover(characters)
     if missing and _notice_new_fonts():
@@ -50,7 +57,7 @@ def _families(characters):
     return families or [BASE_FONT], missing
 
 
-def _cover(characters):
+def _cover(characters: Set[str]) -> tuple[list[str], set[str]]:
     """Gives known families, each for what those before it lack, and what all of them lack."""
     from matplotlib import font_manager
 
@@ -68,7 +75,7 @@ def _cover(characters):
     return families, missing
 
 
-def _preference(characters):
+def _preference(characters: Set[str]) -> Callable[["FontEntry"], tuple[Any, ...]]:
     """Gives the key that orders fonts: that of every figure, then plain ones without serifs.
 
     Of fonts for East Asia those for the region of the text come first: a Chinese character may look
@@ -80,20 +87,22 @@ def _preference(characters):
     regions = [region for region, *ends in (KANA, HANGUL) if _within(codes, *ends)]
     region = regions[0] if regions else "SC"
 
-    def key(entry):
-        name, weight = entry.name, font_manager.weight_dict.get(entry.weight, entry.weight)
+    weights: dict[Any, Any] = font_manager.weight_dict  # numbers stay as they are
+
+    def key(entry: "FontEntry") -> tuple[Any, ...]:
+        name, weight = entry.name, weights.get(entry.weight, entry.weight)
         plain = abs(weight - 400), "Sans" not in name, "Mono" in name
         return name != BASE_FONT, *plain, not name.endswith(region), name
 
     return key
 
 
-def _within(codes, first, last):
+def _within(codes: Iterable[int], first: int, last: int) -> bool:
     """Tells whether one of the code points is between the two."""
     return any(first <= code <= last for code in codes)
 
 
-def _covered(entry):
+def _covered(entry: "FontEntry") -> set[str]:
     """Gives the characters that the outlines of a font draw."""
     from matplotlib import font_manager
 
@@ -104,7 +113,7 @@ def _covered(entry):
     return {chr(code) for code in font.get_charmap()} if font.scalable else set()
 
 
-def _notice_new_fonts():
+def _notice_new_fonts() -> bool:
     """Makes known what was installed since matplotlib listed the fonts; tells whether it found any.
 
     Matplotlib keeps its list in a file from one process to the next, and does not renew it.
@@ -122,7 +131,7 @@ def _notice_new_fonts():
     return len(manager.ttflist) > before
 
 
-def _warning(missing):
+def _warning(missing: Iterable[str]) -> str:
     """Writes which characters no font has, and what to install."""
     named = [f"{character} (U+{ord(character):04X})" for character in sorted(missing)]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
@@ -133,9 +142,9 @@ def _warning(missing):
     )
 
 
-def _spell(text, drawn):
+def _spell(text: str, drawn: Set[str]) -> str:
     """Writes the characters that are not `drawn` as code points, set off by spaces."""
-    pieces = []
+    pieces: list[str] = []
     for character in text:
         if character in drawn:
             if pieces and not pieces[-1].startswith("U+"):
@@ -147,7 +156,7 @@ def _spell(text, drawn):
     return " ".join(pieces)
 
 
-def _shorten(text, longest):
+def _shorten(text: str, longest: int) -> str:
     """Cuts a text that is too long for a label, but no code point in two."""
     if len(text) <= longest:
         return text

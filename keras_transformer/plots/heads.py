@@ -1,12 +1,17 @@
 """Where in the sentence each head looks: entropy, distance and offset, and their picture."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
+from keras_transformer.arguments import Tensor
 from keras_transformer.plots.drawing import add_title, check_weights, figure_class
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class HeadStatistics(NamedTuple):
@@ -23,12 +28,12 @@ class HeadStatistics(NamedTuple):
     array([0.])
     """
 
-    entropy: Any
-    distance: Any
-    offset: Any
+    entropy: np.ndarray
+    distance: np.ndarray
+    offset: np.ndarray
 
 
-def head_statistics(weights, query_mask=None):
+def head_statistics(weights: Tensor, query_mask: Tensor | None = None) -> HeadStatistics:
     """Measures how widely and how far each head looks, on average over the queries.
 
     With the weight p(q, k) of key k for query q, positions counted from 0:
@@ -75,7 +80,7 @@ def head_statistics(weights, query_mask=None):
             f"{counted.sum(axis=(0, 2)).tolist()}"
         )
 
-    def mean(values):  # (batch, heads, query) -> (heads,)
+    def mean(values: np.ndarray) -> np.ndarray:  # (batch, heads, query) -> (heads,)
         return np.where(counted, values, 0.0).sum(axis=(0, 2)) / counted.sum(axis=(0, 2))
 
     num_queries, num_keys = weights.shape[-2:]
@@ -86,7 +91,9 @@ def head_statistics(weights, query_mask=None):
     )
 
 
-def head_focus(statistics, title=None):
+def head_focus(
+    statistics: HeadStatistics | Iterable[HeadStatistics], title: str | None = None
+) -> "Figure":
     """Draws where each head looks: entropy, distance and offset, a row a layer, a column a head.
 
     Args:
@@ -110,7 +117,7 @@ def head_focus(statistics, title=None):
     """
     new_figure = figure_class()
     is_one = isinstance(statistics, HeadStatistics) or not isinstance(statistics, Iterable)
-    layers = [statistics] if is_one else list(statistics)
+    layers: list[Any] = [statistics] if is_one else list(statistics)
     if not all(isinstance(layer, HeadStatistics) for layer in layers):
         raise ValueError(
             "`statistics` must be what `head_statistics` gives for one layer, or a list of it, one "
@@ -136,7 +143,7 @@ def head_focus(statistics, title=None):
     return figure
 
 
-def _weights(weights):
+def _weights(weights: Tensor) -> np.ndarray:
     """Gives weights (batch, heads, query, key) in float64, each row 0 or with the sum 1."""
     weights = np.asarray(ops.convert_to_numpy(weights), dtype="float64")
     if weights.ndim not in (3, 4) or 0 in weights.shape:
@@ -149,7 +156,7 @@ def _weights(weights):
     return weights
 
 
-def _query_mask(query_mask, shape):
+def _query_mask(query_mask: Tensor | None, shape: tuple[int, ...]) -> np.ndarray:
     """Gives the mask as (batch, query), True everywhere when there is none."""
     batch, _, num_queries, _ = shape
     if query_mask is None:
@@ -163,7 +170,7 @@ def _query_mask(query_mask, shape):
     return np.broadcast_to(mask != 0, (batch, num_queries))
 
 
-def _draw_table(panel, values, text, low, high):
+def _draw_table(panel: "Axes", values: np.ndarray, text: str, low: float, high: float) -> None:
     """Draws numbers (layer, head) as colours, and writes each into its place."""
     signed = low < 0
     panel.imshow(values, cmap="PuOr" if signed else "viridis", vmin=low, vmax=high, aspect="auto")
@@ -175,8 +182,8 @@ def _draw_table(panel, values, text, low, high):
             color="white" if dark else "black",
         )  # fmt: skip
     num_layers, num_heads = values.shape
-    panel.set_xticks(range(num_heads), range(1, num_heads + 1))
-    panel.set_yticks(range(num_layers), range(1, num_layers + 1))
+    panel.set_xticks(range(num_heads), [str(head + 1) for head in range(num_heads)])
+    panel.set_yticks(range(num_layers), [str(layer + 1) for layer in range(num_layers)])
     panel.tick_params(length=0)
     panel.set_ylabel("layer")
     panel.set_title(text, fontsize=10, loc="left")

@@ -3,7 +3,8 @@
 import csv
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,17 +14,27 @@ from keras_transformer.plots.drawing import (
     GREY,
     ORANGE,
     add_legend,
+    count_whole,
     figure_class,
     marker_style,
     tidy,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+# What `fit` returned, its `history` dict of lists, a list of dicts, or the path of a CSV file.
+History: TypeAlias = Any
+Columns: TypeAlias = dict[str, np.ndarray]  # a value an epoch, NaN where none was measured
 
 METRICS = ("loss", "perplexity", "accuracy", "exact_match", "word_error_rate", "bleu", "chrf")
 LOWER_IS_BETTER = ("loss", "perplexity", "word_error_rate")
 RATES = ("learning_rate", "lr")
 
 
-def learning_curve(history):
+def learning_curve(history: History) -> "Figure":
     """Draws loss, perplexity, accuracy and learning rate over the epochs, one below the other.
 
     Epochs count from 1. What `fit` returned knows its epochs, also after `initial_epoch=5`; of the
@@ -67,7 +78,7 @@ def learning_curve(history):
     return figure
 
 
-def learning_curves(histories):
+def learning_curves(histories: Mapping[str, History]) -> "Figure":
     """Draws the learning curves of several runs, a panel a metric, a colour a run.
 
     Validation is drawn in full, training dashed and thin. The legend of a panel gives the best
@@ -98,21 +109,23 @@ def learning_curves(histories):
     runs = {name: _read(value, f"histories[{name!r}]") for name, value in histories.items()}
     shown = _shown(dict.fromkeys(key for _, columns in runs.values() for key in columns))
     figure, panels = _panels(new_figure, shown, width=8.5)
-    curves = {name: [] for name in panels}
+    curves: dict[str, list[tuple[str, Line2D]]] = {name: [] for name in panels}
     for name, panel in panels.items():
         for number, (run, (epochs, columns)) in enumerate(runs.items()):
             curves[name] += _draw_run(panel, name, run, epochs, columns, marker_style(number))
     _finish(panels)
     for name, panel in panels.items():
         heading = None if name in RATES else "best"
-        place = dict(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        add_legend(panel, curves[name], title=heading, **place)
+        place = (1.0, 1.0)
+        add_legend(panel, curves[name], title=heading, loc="upper left", bbox_to_anchor=place)
     if any(line.get_linestyle() == "--" for panel in panels.values() for line in panel.lines):
         _explain_lines(figure)
     return figure
 
 
-def _draw_run(panel, name, run, epochs, columns, style):
+def _draw_run(
+    panel: "Axes", name: str, run: str, epochs: np.ndarray, columns: Columns, style: dict[str, Any]
+) -> list[tuple[str, "Line2D"]]:
     """Draws one metric of one run, if it has it; gives the (label, line) for the legend."""
     training, validation = columns.get(name), columns.get(f"val_{name}")
     best = training if validation is None else validation
@@ -120,6 +133,8 @@ def _draw_run(panel, name, run, epochs, columns, style):
         return []
     style = {**style, "markersize": 4}
     if name in RATES:
+        if training is None:
+            return []
         style["markevery"] = math.ceil(len(epochs) / 12)
         (line,) = panel.plot(epochs, training, label=run, **style)
         return [(run, line)]
@@ -135,7 +150,7 @@ def _draw_run(panel, name, run, epochs, columns, style):
     return [(label, line)]
 
 
-def measured(epochs, columns, name):
+def measured(epochs: np.ndarray, columns: Columns, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Gives the epochs that were measured and their values: a line joins them."""
     values = columns[name]
     found = ~np.isnan(values)
@@ -147,7 +162,7 @@ def measured(epochs, columns, name):
     return epochs, values[found][first]
 
 
-def _explain_lines(figure):
+def _explain_lines(figure: "Figure") -> None:
     """Says above the panels which line is full and which dashed."""
     from matplotlib.lines import Line2D
 
@@ -158,7 +173,7 @@ def _explain_lines(figure):
     figure.legend(handles=lines, loc="outside upper center", ncols=2, frameon=False)
 
 
-def _shown(columns):
+def _shown(columns: Iterable[str]) -> list[str]:
     """Gives the metrics to draw, in the order of `METRICS`, then the learning rate."""
     epochs = {f"{name}_epoch" for name in columns}
     names = dict.fromkeys(name.removeprefix("val_") for name in columns if name not in epochs)
@@ -167,14 +182,16 @@ def _shown(columns):
     return shown + [name for name in RATES if name in columns]
 
 
-def _panels(new_figure, names, width):
+def _panels(
+    new_figure: "type[Figure]", names: Sequence[str], width: float
+) -> tuple["Figure", dict[str, "Axes"]]:
     """Gives a figure with a panel for each name, one below the other, and the dict of panels."""
     figure = new_figure(figsize=(width, 0.8 + 2.1 * len(names)), layout="constrained")
     panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
     return figure, dict(zip(names, panels, strict=True))
 
 
-def _finish(panels):
+def _finish(panels: dict[str, "Axes"]) -> None:
     """Labels the axes of all panels, whose curves are drawn."""
     for name, panel in panels.items():
         low, high = panel.dataLim.intervaly
@@ -184,16 +201,16 @@ def _finish(panels):
         panel.set_ylabel("learning rate" if name in RATES else name.replace("_", " "))
         tidy(panel)
     panel.set_xlabel("epoch")
-    panel.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    count_whole(panel.xaxis, min_n_ticks=1)
 
 
-def _best(name, values):
+def _best(name: str, values: np.ndarray) -> float:
     """Gives the best of a metric's values."""
     lower = any(metric in name for metric in LOWER_IS_BETTER)
     return np.nanmin(values) if lower else np.nanmax(values)
 
 
-def _read(history, argument):
+def _read(history: History, argument: str) -> tuple[np.ndarray, Columns]:
     """Gives the epochs, counted from 1, and the other columns of a training history."""
     columns = _history_columns(history, argument)
     size = len(columns["loss"])
@@ -204,7 +221,7 @@ def _read(history, argument):
     return (np.array(known) + 1 if len(known) == size else epochs), columns
 
 
-def _history_columns(history, argument):
+def _history_columns(history: History, argument: str) -> Columns:
     """Gives the columns of a training history as float arrays, "loss" among them."""
     history = getattr(history, "history", history)
     if isinstance(history, (str, os.PathLike)):
@@ -230,7 +247,7 @@ def _history_columns(history, argument):
     return columns
 
 
-def _column(argument, name, values):
+def _column(argument: str, name: str, values: Any) -> np.ndarray:
     """Reads all values of a name in a history."""
     if np.ndim(np.asarray(values, dtype=object)) == 0:
         raise ValueError(
@@ -239,7 +256,7 @@ def _column(argument, name, values):
     return np.array([_number(argument, name, value) for value in values])
 
 
-def _number(argument, name, value):
+def _number(argument: str, name: str, value: Any) -> float:
     """Reads one value of a history; what was not measured in an epoch is NaN."""
     try:
         return math.nan if value in (None, "", "NA") else float(value)

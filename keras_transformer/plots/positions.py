@@ -1,18 +1,26 @@
 """Positional encodings: the table itself, and its dot products over the distance."""
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from keras_transformer.arguments import Tensor
 from keras_transformer.plots.drawing import (
     add_legend,
     array,
+    count_whole,
     curve_style,
     figure_class,
     labelled,
     tidy,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def positional_encoding(encoding):
+
+def positional_encoding(encoding: Tensor) -> "Figure":
     """Draws a positional encoding: a row a position, a column a dimension of the model.
 
     Args:
@@ -39,14 +47,14 @@ def positional_encoding(encoding):
     panel = figure.subplots()
     image = panel.imshow(encoding, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto")
     for axis in (panel.xaxis, panel.yaxis):
-        axis.get_major_locator().set_params(integer=True)
+        count_whole(axis)
     panel.set_xlabel("dimension")
     panel.set_ylabel("position")
     figure.colorbar(image, ax=panel, label="value")
     return figure
 
 
-def dot_product_by_distance(encodings):
+def dot_product_by_distance(encodings: Tensor | Mapping[str, Tensor]) -> "Figure":
     """Draws the dot product of two positions over the distance between them.
 
     The curve at distance k is the mean over all positions p of `e[p] · e[p + k]`, within a band
@@ -95,12 +103,12 @@ def dot_product_by_distance(encodings):
     panel.axhline(0.0, color="black", linewidth=0.6)
     panel.set_xlabel("distance between the positions")
     panel.set_ylabel("dot product")
-    panel.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    count_whole(panel.xaxis, min_n_ticks=1)
     tidy(panel)
     return figure
 
 
-def _products(encoding):
+def _products(encoding: np.ndarray) -> list[np.ndarray]:
     """Gives mean, smallest and largest dot product of the positions at each distance from 0."""
     encoding = encoding.astype("float64")
     products = encoding @ encoding.T  # -> (position, position)

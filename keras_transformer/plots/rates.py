@@ -1,12 +1,22 @@
 """Learning rates over the updates, of one schedule or of several to compare."""
 
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
 import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.plots.drawing import add_legend, curve_style, figure_class, labelled, tidy
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def schedule(schedules, num_steps=None):
+Schedule: TypeAlias = Callable[[int], Any]  # from a step to its learning rate
+
+
+def schedule(
+    schedules: Schedule | Mapping[str, Schedule], num_steps: int | None = None
+) -> "Figure":
     """Draws the learning rate of one schedule, or of several to compare, over the updates.
 
     Args:
@@ -49,7 +59,7 @@ def schedule(schedules, num_steps=None):
     return figure
 
 
-def _steps(schedules, num_steps):
+def _steps(schedules: Mapping[str, Schedule], num_steps: int | None) -> np.ndarray:
     """Gives at most 501 steps from 0 to `num_steps`, or to what shows every warm-up."""
     longest = max(getattr(value, "warmup_steps", 4000) for value in schedules.values())
     num_steps = 5 * longest if num_steps is None else num_steps

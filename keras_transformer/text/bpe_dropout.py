@@ -1,6 +1,8 @@
 """BPE dropout of Provilkov et al. 2020, section 3: words are split anew, with merges left out."""
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 
 from keras_transformer.text.sentencepiece_library import SPACE_MARK, import_sentencepiece
 
@@ -18,7 +20,7 @@ class BpeDropout:
         model: bytes, a serialized sentencepiece model of type BPE.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: bytes) -> None:
         import_sentencepiece("BPE dropout")
         from sentencepiece import sentencepiece_model_pb2
 
@@ -38,9 +40,9 @@ class BpeDropout:
         self._starts = {index for index, piece in self._pieces.items() if piece[0] == SPACE_MARK}
         if any(SPACE_MARK in piece[1:] for piece in self._ids):
             self._starts = set()  # a merge may join two words: a text is one word
-        self._texts = {}
+        self._texts: dict[tuple[int, ...], str] = {}
 
-    def split(self, ids, rate, random):
+    def split(self, ids: Iterable[int], rate: float, random: Random) -> list[int]:
         """Returns the ids of a text in other pieces.
 
         Args:
@@ -48,14 +50,14 @@ class BpeDropout:
             rate: in [0, 1), the share of the merges left out.
             random: a `random.Random`, which draws alike in every process.
         """
-        found = []
+        found: list[int] = []
         for word in self._words_of(ids):
             found += self._split_word(word, rate, random.random)
         return found
 
-    def _words_of(self, ids):
+    def _words_of(self, ids: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Yields the ids word by word; what no merge makes, such as a byte, is one by itself."""
-        word = ()
+        word: tuple[int, ...] = ()
         for index in ids:
             if word and (index in self._starts or index not in self._pieces):
                 yield word
@@ -67,7 +69,9 @@ class BpeDropout:
         if word:
             yield word
 
-    def _split_word(self, word, rate, draw):
+    def _split_word(
+        self, word: tuple[int, ...], rate: float, draw: Callable[[], float]
+    ) -> Sequence[int]:
         if word not in self._texts:
             text = "".join(self._pieces.get(index, "") for index in word)
             known = all(character in self._ids for character in text)
@@ -80,7 +84,7 @@ class BpeDropout:
         symbols = self._merge(list(text), rate, itertools.chain(draws, iter(draw, None)))
         return [self._ids[symbol] for symbol in symbols]
 
-    def _merge(self, symbols, rate, draws):
+    def _merge(self, symbols: list[str], rate: float, draws: Iterator[float]) -> list[str]:
         while True:
             pairs = enumerate(itertools.pairwise(symbols))
             possible = [(left + right, place) for place, (left, right) in pairs]

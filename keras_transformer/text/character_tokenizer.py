@@ -1,5 +1,8 @@
 """CharacterTokenizer: one id for each Unicode character, for symbol tasks and small alphabets."""
 
+from collections.abc import Iterable
+from typing import Any, Self
+
 import numpy as np
 import tensorflow as tf
 
@@ -39,7 +42,9 @@ class CharacterTokenizer(Tokenizer):
     [b'a b']
     """
 
-    def __init__(self, characters, normalization="identity", lowercase=False):
+    def __init__(
+        self, characters: Iterable[str], normalization: str = "identity", lowercase: bool = False
+    ) -> None:
         characters = list(characters)
         single = all(isinstance(item, str) and len(item) == 1 for item in characters)
         if not characters or not single or len(set(characters)) < len(characters):
@@ -57,7 +62,13 @@ class CharacterTokenizer(Tokenizer):
         self._characters = characters
 
     @classmethod
-    def train(cls, texts, vocab_size=None, normalization="identity", lowercase=False):
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None = None,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> Self:
         """Learns the characters of `texts`, the most frequent first, then by code point.
 
         Args:
@@ -84,13 +95,15 @@ class CharacterTokenizer(Tokenizer):
         characters = vocabulary.most_frequent(texts, list, vocab_size, "character", folding)
         return cls(characters, normalization, lowercase)
 
-    def tokenize_graph(self, strings):
+    def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Looks each code point up by binary search in the sorted ones."""
         code_points = np.array([ord(character) for character in self._characters], dtype="int32")
         points = tf.strings.unicode_decode(strings, "UTF-8")
         return vocabulary.ids_of(points, code_points, self.unk_id)
 
-    def tokenize_with_offsets_graph(self, strings):
+    def tokenize_with_offsets_graph(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """A piece is a code point, of one to four bytes."""
         points, starts = tf.strings.unicode_decode_with_offsets(strings, "UTF-8")
         starts = tf.cast(starts, tf.int32)
@@ -98,18 +111,18 @@ class CharacterTokenizer(Tokenizer):
         ends = starts.with_flat_values(starts.flat_values + sizes)
         return self.tokenize_graph(strings), starts, ends
 
-    def surfaces(self):
+    def surfaces(self) -> list[str]:
         """The characters; a space begins a word."""
         return [*[""] * len(vocabulary.SPECIAL_PIECES), *self._characters]
 
-    def detokenize_graph(self, ids):
+    def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Joins the characters of each row."""
         return vocabulary.joined(ids, self._characters)
 
-    def _options_and_payload(self):
+    def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
         return self._folding.options(), "".join(self._characters).encode()
 
     @classmethod
-    def from_payload(cls, options, payload):
+    def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its characters, in UTF-8."""
         return cls(payload.decode(), **options)

@@ -2,35 +2,40 @@
 
 import itertools
 import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
+from keras_transformer.batches.passes import Batch, Passes, Side
 from keras_transformer.batches.plan import make_passes
+from keras_transformer.batches.token_store import SpecialIds
+from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.strings import text_list
 from keras_transformer.text.subword_dropout import SubwordDropout
-from keras_transformer.text.tokenization import tokenize_all
+from keras_transformer.text.tokenization import TokenizerLike, tokenize_all
 
 
 def translation_dataset(
-    source_texts,
-    target_texts,
-    source_tokenizer,
-    target_tokenizer=None,
-    tokens_per_batch=4096,
-    shuffle=False,
-    seed=None,
-    max_length=256,
-    max_shapes=6,
-    first_epoch=0,
-    batches_per_epoch=None,
-    batches_per_update=1,
-    subword_dropout=0.0,
-    rows_multiple=1,
-    prefetch=2,
-    verbose=True,
-):
+    source_texts: Iterable[str],
+    target_texts: Iterable[str],
+    source_tokenizer: TokenizerLike,
+    target_tokenizer: TokenizerLike | None = None,
+    tokens_per_batch: int = 4096,
+    shuffle: bool = False,
+    seed: int | None = None,
+    max_length: int = 256,
+    max_shapes: int = 6,
+    first_epoch: int = 0,
+    batches_per_epoch: int | None = None,
+    batches_per_update: int = 1,
+    subword_dropout: float | Sequence[float] = 0.0,
+    rows_multiple: int = 1,
+    prefetch: int = 2,
+    verbose: bool = True,
+) -> tf.data.Dataset:
     """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
 
     Source rows are tokens then eos, target inputs bos then tokens, target outputs tokens then eos,
@@ -116,11 +121,12 @@ def translation_dataset(
     tokenizers = source_tokenizer, target_tokenizer
     _check_special_ids(*tokenizers)
     texts = _equally_many(source_texts, target_texts)
-    seed = np.random.SeedSequence().entropy if seed is None else seed
+    entropy: Any = np.random.SeedSequence().entropy  # an int
+    seed = entropy if seed is None else seed
     sides = _tokenize(texts, tokenizers, rates, seed, verbose)
     passes, report = make_passes(
         sides,
-        target_tokenizer,
+        SpecialIds(target_tokenizer.pad_id, target_tokenizer.bos_id, target_tokenizer.eos_id),
         tokens_per_batch,
         max_length,
         max_shapes,
@@ -141,7 +147,7 @@ def translation_dataset(
     return dataset
 
 
-def _two_rates(subword_dropout):
+def _two_rates(subword_dropout: Any) -> list[float]:
     """The rates of BPE dropout of sources and targets."""
     if not (isinstance(subword_dropout, (tuple, list)) or np.ndim(subword_dropout)):
         subword_dropout = [subword_dropout] * 2
@@ -153,7 +159,13 @@ def _two_rates(subword_dropout):
     return [arguments.rate("subword_dropout", rate) for rate in subword_dropout]
 
 
-def _tokenize(texts, tokenizers, rates, seed, verbose):
+def _tokenize(
+    texts: Sequence[list[str]],
+    tokenizers: Sequence[TokenizerLike],
+    rates: Sequence[float],
+    seed: int,
+    verbose: bool,
+) -> list[Side]:
     """Returns the ids of sources and targets; with dropout a side has others in each pass."""
     names = "source", "target"
     dropouts = [
@@ -162,12 +174,12 @@ def _tokenize(texts, tokenizers, rates, seed, verbose):
     ]
     stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
     return [
-        SubwordDropout(store, dropout, rate, (seed, side)) if rate else store
+        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
         for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
     ]
 
 
-def _bpe_dropout(tokenizer):
+def _bpe_dropout(tokenizer: TokenizerLike) -> BpeDropout:
     dropout = getattr(tokenizer, "bpe_dropout", None)
     if dropout is None:
         raise ValueError(
@@ -177,14 +189,16 @@ def _bpe_dropout(tokenizer):
     return dropout
 
 
-def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
+def _dataset(
+    passes: Passes, first_epoch: int, batches_per_epoch: int, prefetch: int
+) -> tf.data.Dataset:
     """Returns the `tf.data.Dataset` of which each iteration is the next epoch.
 
     Sizes that all shapes share are static in its `element_spec`, others None.
     """
     epochs = itertools.count(first_epoch)
 
-    def epoch():
+    def epoch() -> Iterator[Batch]:
         return passes.batches(next(epochs) * batches_per_epoch, batches_per_epoch)
 
     rows, source_length, target_length = (
@@ -192,7 +206,7 @@ def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
         for sizes in zip(*(bucket.shape for bucket in passes.buckets), strict=True)
     )
     targets = tf.TensorSpec([rows, target_length], tf.int32)
-    signature = ((tf.TensorSpec([rows, source_length], tf.int32), targets), targets)
+    signature: Batch = ((tf.TensorSpec([rows, source_length], tf.int32), targets), targets)
     if passes.batches_per_update > 1:
         signature += (tf.TensorSpec([rows, target_length], tf.float32),)
     dataset = tf.data.Dataset.from_generator(epoch, output_signature=signature)
@@ -202,7 +216,7 @@ def _dataset(passes, first_epoch, batches_per_epoch, prefetch):
     return dataset
 
 
-def _check_special_ids(source_tokenizer, target_tokenizer):
+def _check_special_ids(source_tokenizer: TokenizerLike, target_tokenizer: TokenizerLike) -> None:
     for name in ("pad_id", "bos_id", "eos_id"):
         source, target = getattr(source_tokenizer, name), getattr(target_tokenizer, name)
         if source != target:
@@ -212,7 +226,9 @@ def _check_special_ids(source_tokenizer, target_tokenizer):
             )
 
 
-def _equally_many(source_texts, target_texts):
+def _equally_many(
+    source_texts: Iterable[str], target_texts: Iterable[str]
+) -> tuple[list[str], list[str]]:
     source_texts = text_list("source_texts", source_texts)
     target_texts = text_list("target_texts", target_texts)
     if len(source_texts) != len(target_texts):

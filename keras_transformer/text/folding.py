@@ -3,6 +3,8 @@
 import functools
 import sys
 import unicodedata
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,31 +35,34 @@ class Folding:
         ValueError: for another `normalization`, or a `lowercase` that is no bool.
     """
 
-    def __init__(self, normalization, lowercase):
+    def __init__(self, normalization: str, lowercase: bool) -> None:
         self.normalization = arguments.one_of("normalization", normalization, tuple(FORMS))
         self.lowercase = arguments.boolean("lowercase", lowercase)
         self._form = FORMS[normalization]
 
-    def __call__(self, strings):
+    def __call__(self, strings: tf.Tensor) -> tf.Tensor:
         """Returns the folded strings (batch,) of valid UTF-8 strings."""
         if self._form:
             strings = tf_text.normalize_utf8(strings, self._form)
         return lower(strings, self._cases) if self.lowercase else strings
 
-    def source_offsets(self, strings, *offsets):
+    def source_offsets(
+        self, strings: tf.Tensor, *offsets: tf.RaggedTensor
+    ) -> list[tf.RaggedTensor]:
         """Returns ragged byte offsets in the folded strings as offsets in `strings`."""
         if self._form:
             strings, changes = tf_text.normalize_utf8_with_offsets_map(strings, self._form)
+        found = list(offsets)
         if self.lowercase:
-            offsets = offsets_before_lower(strings, offsets, self._cases)
+            found = offsets_before_lower(strings, found, self._cases)
         if self._form:
             # The op refuses a row without an offset, so each row gets one more.
             more = tf.zeros_like(strings, tf.int64)[:, None]
-            offsets = [tf.concat([tf.cast(each, tf.int64), more], axis=1) for each in offsets]
-            offsets = [tf_text.find_source_offsets(changes, each)[:, :-1] for each in offsets]
-        return offsets
+            found = [tf.concat([tf.cast(each, tf.int64), more], axis=1) for each in found]
+            found = [tf_text.find_source_offsets(changes, each)[:, :-1] for each in found]
+        return found
 
-    def fold_texts(self, texts):
+    def fold_texts(self, texts: list[str]) -> list[str]:
         """Returns the folded texts of a list of `str` without surrogates."""
         if not self._form and not self.lowercase:
             return texts
@@ -67,13 +72,13 @@ class Folding:
             for text in self(tf.constant(texts[start : start + TEXTS_PER_CALL])).numpy()
         ]
 
-    def options(self):
+    def options(self) -> dict[str, Any]:
         """Returns what a saved tokenizer holds: the arguments that are not the default."""
         options = {"normalization": self.normalization} if self._form else {}
         return options | ({"lowercase": True} if self.lowercase else {})
 
     @functools.cached_property
-    def _cases(self):
+    def _cases(self) -> "Cases":
         return Cases()
 
 
@@ -85,7 +90,7 @@ class Cases:
     CASED, IGNORABLE or 0.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         numbers = range(sys.maxunicode + 1)
         known = [at for at in numbers if unicodedata.category(chr(at)) not in UNASSIGNED]
         lowered = {at: chr(at).lower() for at in known}
@@ -105,17 +110,17 @@ class Cases:
 class Steps:
     """A number for each code point, kept as the points at which it changes."""
 
-    def __init__(self, numbers):
+    def __init__(self, numbers: np.ndarray) -> None:
         self._starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1)).astype("int32")
         self._numbers = numbers[self._starts]
 
-    def at(self, points):
+    def at(self, points: tf.Tensor) -> tf.Tensor:
         """Returns the numbers of a flat tensor of code points."""
         places = tf.searchsorted(tf.constant(self._starts), points, side="right") - 1
         return tf.gather(tf.constant(self._numbers), places)
 
 
-def lower(strings, cases):
+def lower(strings: tf.Tensor, cases: Cases) -> tf.Tensor:
     """Returns the lower case of valid UTF-8 strings (batch,), as `str.lower`."""
     for character, lowered in cases.longer.items():
         strings = tf.strings.regex_replace(strings, character, lowered)
@@ -129,7 +134,7 @@ def lower(strings, cases):
     return tf.strings.unicode_encode(points.with_flat_values(lowered), "UTF-8")
 
 
-def ends_words(points, cases):
+def ends_words(points: tf.RaggedTensor, cases: Cases) -> tf.Tensor:
     """Whether before each ragged code point, flat, a cased one comes and after it none.
 
     Case-ignorable ones count as not there, and are not told of themselves.
@@ -145,7 +150,9 @@ def ends_words(points, cases):
     return tf.scatter_nd(found[:, None], tf.ones_like(found), size[None]) > 0
 
 
-def offsets_before_lower(strings, offsets, cases):
+def offsets_before_lower(
+    strings: tf.Tensor, offsets: Iterable[tf.RaggedTensor], cases: Cases
+) -> list[tf.RaggedTensor]:
     """Returns ragged byte offsets in lower-cased strings as offsets in `strings`."""
     points, starts = tf.strings.unicode_decode_with_offsets(strings, "UTF-8")
     growth = points.with_flat_values(cases.growth.at(points.flat_values))
@@ -162,6 +169,6 @@ def offsets_before_lower(strings, offsets, cases):
     return found
 
 
-def ends_in_final_sigma(text):
+def ends_in_final_sigma(text: str) -> bool:
     """Whether a capital sigma after the text is a final one."""
     return f"{text}Σ".lower()[-1] == "ς"

@@ -1,17 +1,19 @@
 """Opens a saved tokenizer without knowing which class saved it."""
 
 import os
+from os import PathLike
 
 from keras_transformer.text import storage
 from keras_transformer.text.character_tokenizer import CharacterTokenizer
 from keras_transformer.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.text.symbol_tokenizer import SymbolTokenizer
+from keras_transformer.text.tokenizer import Tokenizer
 from keras_transformer.text.wordpiece_tokenizer import WordPieceTokenizer
 
 CLASSES = (CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer, WordPieceTokenizer)
 
 
-def load_tokenizer(path):
+def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     """Loads whichever tokenizer `save` wrote to `path`.
 
     Args:

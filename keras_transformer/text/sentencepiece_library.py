@@ -6,6 +6,8 @@ import re
 import sys
 import tempfile
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -13,7 +15,7 @@ TYPES = ("NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE")  # nu
 SPACE_MARK = "\u2581"  # as sentencepiece writes a space
 
 
-def train_model(lines, settings):
+def train_model(lines: Iterable[str], settings: Mapping[str, Any]) -> bytes:
     """Returns the serialized model learnt from lines; `settings` are the library's.
 
     `normalization_rules` among them are the text of a file of rules. The model does not keep the
@@ -44,7 +46,7 @@ def train_model(lines, settings):
     return model.getvalue() if rules is None else without_path(model.getvalue())
 
 
-def rules_for_unseen(seen):
+def rules_for_unseen(seen: Iterable[str]) -> str:
     """Rules that read characters outside of `seen` as characters of `seen`, one rule a line.
 
     A character that has no piece would be unknown. Unicode says what many of them stand for: a
@@ -53,7 +55,7 @@ def rules_for_unseen(seen):
     the training texts stay as they are.
     """
     seen = {*seen, " "}
-    rules = {}
+    rules: dict[str, str] = {}
     for character in map(chr, range(sys.maxunicode + 1)):
         invisible = unicodedata.category(character) == "Cf"
         if character in seen or not (invisible or unicodedata.decomposition(character)):
@@ -61,7 +63,7 @@ def rules_for_unseen(seen):
         stands_for = "" if invisible else unicodedata.normalize("NFKC", character)
         if stands_for != character and seen.issuperset(stands_for):
             rules[character] = stands_for
-    for character in seen:
+    for character in sorted(seen):
         decomposed = unicodedata.normalize("NFD", character)
         for form in (decomposed, unicodedata.normalize("NFC", decomposed[:-1]) + decomposed[-1]):
             if len(form) > 1 and not seen.issuperset(form):
@@ -69,11 +71,11 @@ def rules_for_unseen(seen):
     return "\n".join(f"{_code_points(one)}\t{_code_points(other)}" for one, other in rules.items())
 
 
-def _code_points(text):
+def _code_points(text: str) -> str:
     return " ".join(f"{ord(character):X}" for character in text)
 
 
-def without_path(model):
+def without_path(model: bytes) -> bytes:
     """Returns a serialized model without the path of its file of rules."""
     from sentencepiece import sentencepiece_model_pb2
 
@@ -82,15 +84,16 @@ def without_path(model):
     return proto.SerializeToString(deterministic=True)
 
 
-def piece_types(model):
+def piece_types(model: bytes) -> Iterator[str]:
     """Yields the type of each piece of a serialized model, one of TYPES, without the library."""
     for number, piece in fields(model):
         if number == 1:  # of ModelProto: pieces
             yield TYPES[dict(fields(piece)).get(3, 1) - 1]  # of SentencePiece: type
 
 
-def fields(message):
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yields the number and the value of each field of a protocol buffer message."""
+    value: Any  # an int, or bytes
     at = 0
     while at < len(message):
         key, at = varint(message, at)
@@ -103,7 +106,7 @@ def fields(message):
         yield number, value
 
 
-def varint(message, at):
+def varint(message: bytes, at: int) -> tuple[int, int]:
     """Returns the number that starts at a byte, seven bits a byte, and where it ends."""
     value = shift = 0
     while True:
@@ -114,7 +117,7 @@ def varint(message, at):
             return value, at
 
 
-def explain(message, vocab_size):
+def explain(message: str, vocab_size: int) -> str:
     """Returns sentencepiece's message as a rule and what was received."""
     largest = re.search(r"too high.*<= (\d+)", message)
     if largest:
@@ -132,7 +135,7 @@ def explain(message, vocab_size):
     return f"`texts` must be text that sentencepiece can learn from. Received: {message}"
 
 
-def import_sentencepiece(purpose):
+def import_sentencepiece(purpose: str) -> Any:
     """Returns the library, or says what it is needed for."""
     try:
         import sentencepiece

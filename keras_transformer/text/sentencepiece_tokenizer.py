@@ -7,6 +7,9 @@ import os
 import pathlib
 import random
 import re
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any, Self
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -78,7 +81,13 @@ class SentencePieceTokenizer(Tokenizer):
     [b'a man rides']
     """
 
-    def __init__(self, model, lossless=False, normalization="identity", lowercase=False):
+    def __init__(
+        self,
+        model: bytes,
+        lossless: bool = False,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> None:
         self.lossless = arguments.boolean("lossless", lossless)
         self._model = bytes(model)
         super().__init__(model_pieces(self._model), Folding(normalization, lowercase))
@@ -99,17 +108,17 @@ class SentencePieceTokenizer(Tokenizer):
     @classmethod
     def train(
         cls,
-        texts,
-        vocab_size=8000,
-        model_type="bpe",
-        lossless=False,
-        character_coverage=None,
-        split_digits=False,
-        lowercase=False,
-        shrink_to_fit=False,
-        normalization="identity",
-        byte_fallback=None,
-    ):
+        texts: Iterable[str],
+        vocab_size: int = 8000,
+        model_type: str = "bpe",
+        lossless: bool = False,
+        character_coverage: float | None = None,
+        split_digits: bool = False,
+        lowercase: bool = False,
+        shrink_to_fit: bool = False,
+        normalization: str | PathLike[str] = "identity",
+        byte_fallback: bool | None = None,
+    ) -> Self:
         """Learns a model from `texts`; the same texts in the same order give the same model.
 
         Args:
@@ -154,7 +163,7 @@ class SentencePieceTokenizer(Tokenizer):
         >>> SentencePieceTokenizer.train(texts, vocab_size=8000, shrink_to_fit=True).vocab_size
         31
         """
-        settings = {
+        settings: dict[str, Any] = {
             "vocab_size": arguments.positive_integer("vocab_size", vocab_size),
             "model_type": arguments.one_of("model_type", model_type, MODEL_TYPES),
             "character_coverage": _coverage(character_coverage),
@@ -188,15 +197,17 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(train_model(lines, settings), lossless, form, lowercase)
 
     @property
-    def model(self):
+    def model(self) -> bytes:
         """The serialized sentencepiece model, bytes that the sentencepiece library reads."""
         return self._model
 
-    def tokenize_graph(self, strings):
+    def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Runs TF Text's op on a model that is a constant of the graph."""
         return self._op(out_type=tf.int32).tokenize(self._escaped(strings))
 
-    def tokenize_with_offsets_graph(self, strings):
+    def tokenize_with_offsets_graph(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Runs TF Text's op; of a lossless model the offsets leave out what escapes add."""
         escaped = self._escaped(strings)
         ids, starts, ends = self._op(out_type=tf.int32).tokenize_with_offsets(escaped)
@@ -204,7 +215,9 @@ class SentencePieceTokenizer(Tokenizer):
             starts, ends = (without_escapes(escaped, offsets) for offsets in (starts, ends))
         return ids, starts, ends
 
-    def tokenize_with_dropout(self, texts, rate, seed):
+    def tokenize_with_dropout(
+        self, texts: Iterable[str], rate: float, seed: int
+    ) -> list[list[int]]:
         """Splits texts into pieces of which some are not merged: other ones for each seed.
 
         BPE merges pieces step by step. Each possible merge is left out of a step with probability
@@ -239,11 +252,11 @@ class SentencePieceTokenizer(Tokenizer):
         return [self.bpe_dropout.split(ids, rate, draws) for ids in self.tokenize(texts).to_list()]
 
     @functools.cached_property
-    def bpe_dropout(self):
+    def bpe_dropout(self) -> BpeDropout:
         """The `BpeDropout` of this tokenizer's model."""
         return BpeDropout(self._model)
 
-    def surfaces(self):
+    def surfaces(self) -> list[str]:
         """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""
         texts = [piece.replace(SPACE_MARK, " ") for piece in self._vocabulary]
         texts[: len(SPECIAL_PIECES)] = [""] * len(SPECIAL_PIECES)
@@ -253,13 +266,13 @@ class SentencePieceTokenizer(Tokenizer):
                 texts[index] = bytes([int(found[1], 16)]).decode("ascii", "ignore")
         return texts
 
-    def _escaped(self, strings):
+    def _escaped(self, strings: tf.Tensor) -> tf.Tensor:
         if self.lossless:
             strings = tf.strings.regex_replace(strings, ESCAPE, f"{ESCAPE}b")
             strings = tf.strings.regex_replace(strings, SPACE_MARK, f"{ESCAPE}a")
         return strings
 
-    def detokenize_graph(self, ids):
+    def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Runs TF Text's op on a model that is a constant of the graph."""
         strings = self._op().detokenize(ids)
         if self.lossless:
@@ -267,7 +280,7 @@ class SentencePieceTokenizer(Tokenizer):
             strings = tf.strings.regex_replace(strings, f"{ESCAPE}b", ESCAPE)
         return strings
 
-    def _op(self, **options):
+    def _op(self, **options: Any) -> Any:
         # The op finds its model by the name of its node. Two models under one name, in functions
         # of one SavedModel, would be taken for each other.
         digest = hashlib.sha256(self._model).hexdigest()[:16]
@@ -275,16 +288,16 @@ class SentencePieceTokenizer(Tokenizer):
             self._model, name=f"sentencepiece_{digest}", **options
         )
 
-    def _options_and_payload(self):
+    def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
         return {"lossless": self.lossless} | self._folding.options(), self._model
 
     @classmethod
-    def from_payload(cls, options, payload):
+    def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its serialized model."""
         return cls(payload, **options)
 
 
-def model_pieces(model):
+def model_pieces(model: bytes) -> list[str]:
     """Returns the piece of each id of a serialized model, read with TF Text's own ops."""
     with tf.init_scope():
         try:
@@ -298,7 +311,7 @@ def model_pieces(model):
         return [piece.decode() for piece in pieces.numpy()]
 
 
-def training_lines(texts):
+def training_lines(texts: Iterable[str]) -> list[str]:
     """Returns the lines of `texts`, none longer than sentencepiece reads."""
     return [
         line[start : start + MAX_LINE_CHARACTERS]
@@ -308,7 +321,7 @@ def training_lines(texts):
     ]
 
 
-def without_escapes(escaped, offsets):
+def without_escapes(escaped: tf.Tensor, offsets: tf.RaggedTensor) -> tf.RaggedTensor:
     """Byte offsets (batch, length) in escaped strings, as offsets in the strings before.
 
     What is escaped has three bytes, and ESCAPE has three and its letter one more.
@@ -324,7 +337,7 @@ def without_escapes(escaped, offsets):
     return tf.cast(offsets, tf.int32) - tf.cast(before, tf.int32)
 
 
-def _rule_and_form(normalization):
+def _rule_and_form(normalization: str | PathLike[str]) -> tuple[dict[str, str], str]:
     """Returns the library's setting of a `normalization`, and its form in the graph."""
     if isinstance(normalization, (str, os.PathLike)):
         if normalization in FORMS:
@@ -342,11 +355,11 @@ def _rule_and_form(normalization):
     )
 
 
-def _escape_text(text):
+def _escape_text(text: str) -> str:
     return text.replace(ESCAPE, f"{ESCAPE}b").replace(SPACE_MARK, f"{ESCAPE}a")
 
 
-def _coverage(character_coverage):
+def _coverage(character_coverage: float | None) -> float | None:
     if character_coverage is None:
         return None
     value = arguments.positive_number("character_coverage", character_coverage)

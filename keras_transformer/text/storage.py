@@ -8,12 +8,14 @@ import hashlib
 import json
 import os
 import tempfile
+from os import PathLike
+from typing import Any
 
 FORMAT = "keras_transformer.tokenizer"
 VERSION = 1
 
 
-def pack(kind, options, payload):
+def pack(kind: str, options: dict[str, Any], payload: bytes) -> bytes:
     """Returns the bytes of a file that holds `payload` for the class named `kind`."""
     header = {
         "format": FORMAT,
@@ -26,7 +28,7 @@ def pack(kind, options, payload):
     return json.dumps(header, sort_keys=True).encode("ascii") + b"\n" + payload
 
 
-def unpack(data):
+def unpack(data: bytes) -> tuple[str, dict[str, Any], bytes]:
     """Returns `(kind, options, payload)` of bytes made by `pack`, or raises `ValueError`."""
     first_line, _, payload = bytes(data).partition(b"\n")
     try:
@@ -51,7 +53,7 @@ def unpack(data):
     return header["kind"], header["options"], payload
 
 
-def read(path):
+def read(path: str | PathLike[str]) -> tuple[str, dict[str, Any], bytes]:
     """Returns `unpack` of the file at `path`; its errors name the file."""
     with open(path, "rb") as file:
         data = file.read()
@@ -61,7 +63,7 @@ def read(path):
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
-def write_atomically(path, data):
+def write_atomically(path: str | PathLike[str], data: bytes) -> None:
     """Writes `data` to `path` so that a reader finds the old file or the whole new one."""
     path = os.fspath(path)
     handle, temporary = tempfile.mkstemp(
@@ -79,7 +81,7 @@ def write_atomically(path, data):
         raise
 
 
-def _ordinary_mode():
+def _ordinary_mode() -> int:
     # mkstemp makes a private file; a saved one gets the permissions `open` would have given.
     mask = os.umask(0)
     os.umask(mask)

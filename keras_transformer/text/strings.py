@@ -1,17 +1,20 @@
 """Python text and TensorFlow strings: what goes in is made valid UTF-8, whatever it was."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
 REPLACEMENT = "\ufffd"
 
 
-def valid_text(text):
+def valid_text(text: str) -> str:
     """Returns `text` with each lone surrogate replaced by U+FFFD."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def text_list(name, texts):
+def text_list(name: str, texts: Any) -> list[str]:
     """Returns the list of an iterable of `str`, or raises `TypeError`."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"`{name}` must be an iterable of strings. Received: {name}={texts!r:.80}")
@@ -30,22 +33,21 @@ def text_list(name, texts):
     return texts
 
 
-def string_tensor(strings):
+def string_tensor(strings: Sequence[str | bytes] | tf.Tensor) -> tf.Tensor:
     """Returns the string tensor (batch,) of a list of `str` or `bytes`, or of such a tensor."""
-    if not tf.is_tensor(strings):
-        strings = _constant(strings)
-    if strings.dtype != tf.string:
+    tensor: tf.Tensor = strings if tf.is_tensor(strings) else _constant(strings)
+    if tensor.dtype != tf.string:
         raise TypeError(
-            f"`strings` must hold strings. Received: strings with dtype={strings.dtype.name}"
+            f"`strings` must hold strings. Received: strings with dtype={tensor.dtype.name}"
         )
-    if strings.shape.rank != 1:
+    if tensor.shape.rank != 1:
         raise ValueError(
-            f"`strings` must have the shape (batch,). Received: strings with shape={strings.shape}"
+            f"`strings` must have the shape (batch,). Received: strings with shape={tensor.shape}"
         )
-    return strings
+    return tensor
 
 
-def _constant(strings):
+def _constant(strings: Any) -> tf.Tensor:
     if isinstance(strings, (str, bytes)):
         raise TypeError(
             f"`strings` must be a list of strings or a string tensor; put one string in a list. "
@@ -65,6 +67,6 @@ def _constant(strings):
     return tf.constant(values, dtype=tf.string)
 
 
-def valid_utf8(strings):
+def valid_utf8(strings: tf.Tensor) -> tf.Tensor:
     """Returns the string tensor with each invalid byte sequence replaced by U+FFFD."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")

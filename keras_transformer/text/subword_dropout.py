@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import random
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -27,21 +28,21 @@ class SubwordDropout:
     plain: TokenStore
     dropout: BpeDropout
     rate: float
-    seed: tuple
+    seed: tuple[int, ...]
 
     @property
-    def lengths(self):
+    def lengths(self) -> np.ndarray:
         """The number of tokens of each text without dropout."""
         return self.plain.lengths
 
     @functools.cached_property
-    def expected_lengths(self):
+    def expected_lengths(self) -> np.ndarray:
         """Room for most passes: the tokens of each text in the first one, or without dropout."""
         texts = range(len(self.lengths))
         endless = np.full(len(texts), np.iinfo("int64").max)
         return np.maximum(self.of_pass(0, endless).lengths_of(texts), self.lengths)
 
-    def of_pass(self, number, longest):
+    def of_pass(self, number: int, longest: np.ndarray) -> "SubwordPass":
         """The texts of pass `number`, none of more tokens than `longest` says."""
         (seed,) = np.random.SeedSequence([*self.seed, number]).generate_state(1, "uint64")
         return SubwordPass(self, int(seed), longest)
@@ -56,26 +57,33 @@ class SubwordPass:
         longest: int array of the room that each text has.
     """
 
-    def __init__(self, side, seed, longest):
+    def __init__(self, side: SubwordDropout, seed: int, longest: np.ndarray) -> None:
         self._side, self._seed, self._longest = side, seed, longest
-        self._drawn = {}
+        self._drawn: dict[int, np.ndarray] = {}
 
-    def lengths_of(self, members):
+    def lengths_of(self, members: Iterable[int]) -> np.ndarray:
         """The number of tokens of some texts, as an int array."""
         return np.array([len(self._ids(index)) for index in members], "int64")
 
-    def padded(self, members, *args, **kwargs):
+    def padded(
+        self,
+        members: np.ndarray,
+        shape: tuple[int, int],
+        pad_id: int,
+        first_id: int | None = None,
+        last_id: int | None = None,
+    ) -> np.ndarray:
         """Returns rows of tokens, as `TokenStore.padded`."""
-        flat = np.concatenate([self._ids(index) for index in members] or [[]]).astype("int32")
+        flat = np.concatenate([np.zeros(0, "int32"), *(self._ids(index) for index in members)])
         store = TokenStore(flat, np.cumsum([0, *self.lengths_of(members)]))
-        return store.padded(np.arange(len(members)), *args, **kwargs)
+        return store.padded(np.arange(len(members)), shape, pad_id, first_id, last_id)
 
-    def _ids(self, index):
+    def _ids(self, index: int) -> np.ndarray:
         if index not in self._drawn:
             self._drawn[index] = np.array(self._draw(index), "int32")
         return self._drawn[index]
 
-    def _draw(self, index):
+    def _draw(self, index: int) -> Sequence[int]:
         side, draws = self._side, random.Random(self._seed + int(index))
         plain = side.plain[index]
         attempts = (side.dropout.split(plain, side.rate, draws) for _ in range(ATTEMPTS))

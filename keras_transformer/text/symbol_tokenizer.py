@@ -1,5 +1,8 @@
 """SymbolTokenizer: one id for each symbol between spaces, for phones, tags, actions and words."""
 
+from collections.abc import Iterable
+from typing import Any, Self
+
 import tensorflow as tf
 
 from keras_transformer import arguments
@@ -47,7 +50,13 @@ class SymbolTokenizer(Tokenizer):
     <tf.RaggedTensor [[5, 4, 6]]>
     """
 
-    def __init__(self, symbols, reverse=False, normalization="identity", lowercase=False):
+    def __init__(
+        self,
+        symbols: Iterable[str],
+        reverse: bool = False,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> None:
         self.reverse = arguments.boolean("reverse", reverse)
         symbols = list(symbols)
         whole = all(isinstance(item, str) and is_symbol(valid_text(item)) for item in symbols)
@@ -62,8 +71,13 @@ class SymbolTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls, texts, vocab_size=None, reverse=False, normalization="identity", lowercase=False
-    ):
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None = None,
+        reverse: bool = False,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> Self:
         """Learns the symbols of `texts`, the most frequent first, then by code point.
 
         Args:
@@ -92,11 +106,11 @@ class SymbolTokenizer(Tokenizer):
         return cls(symbols, reverse, normalization, lowercase)
 
     @property
-    def symbols(self):
+    def symbols(self) -> list[str]:
         """The symbols, a list of str; the first has the id 4."""
         return list(self._symbols)
 
-    def tokenize_graph(self, strings):
+    def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Looks each symbol up by its 63-bit fingerprint."""
         with tf.init_scope():
             prints = fingerprints(tf.constant(self._symbols)).numpy()
@@ -104,7 +118,9 @@ class SymbolTokenizer(Tokenizer):
         values = symbols.with_flat_values(fingerprints(symbols.flat_values))
         return self._ordered(vocabulary.ids_of(values, prints, self.unk_id))
 
-    def tokenize_with_offsets_graph(self, strings):
+    def tokenize_with_offsets_graph(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """A symbol is a run of bytes that are not white space."""
         texts = tf.strings.bytes_split(strings)
         inside = ~tf.strings.regex_full_match(texts.flat_values, r"[\s\v]")  # RE2's \s has no \v
@@ -116,40 +132,40 @@ class SymbolTokenizer(Tokenizer):
         ends = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~goes_on))
         return self.tokenize_graph(strings), self._ordered(starts), self._ordered(ends + 1)
 
-    def surfaces(self):
+    def surfaces(self) -> list[str]:
         """The symbols, each a word."""
         symbols = [f" {symbol}" for symbol in self._symbols]
         return [*[""] * len(vocabulary.SPECIAL_PIECES), *symbols]
 
-    def detokenize_graph(self, ids):
+    def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Joins the symbols of each row by spaces."""
         return vocabulary.joined(self._ordered(ids), self._symbols, separator=" ")
 
-    def _ordered(self, rows):
+    def _ordered(self, rows: tf.RaggedTensor) -> tf.RaggedTensor:
         """Ragged rows in the order of the ids from that of the text, or back."""
         return tf.reverse(rows, [1]) if self.reverse else rows
 
-    def _options_and_payload(self):
+    def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
         # A file of a tokenizer that does not reverse is the file that it was without the option.
         options = {"reverse": True} if self.reverse else {}
         return options | self._folding.options(), " ".join(self._symbols).encode()
 
     @classmethod
-    def from_payload(cls, options, payload):
+    def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its symbols, in UTF-8."""
         return cls(payload.decode().split(" "), **options)
 
 
-def split_symbols(text):
+def split_symbols(text: str) -> list[str]:
     """The symbols of a text: white space is that of ASCII, as TensorFlow splits."""
     return [symbol.decode() for symbol in text.encode().split()]
 
 
-def is_symbol(text):
+def is_symbol(text: str) -> bool:
     """Whether a text is one symbol."""
     return split_symbols(text) == [text]
 
 
-def fingerprints(strings):
+def fingerprints(strings: tf.Tensor) -> tf.Tensor:
     """A number below 2**63 for each string; two symbols share one with probability 1e-19."""
     return tf.strings.to_hash_bucket_fast(strings, NUM_FINGERPRINTS)

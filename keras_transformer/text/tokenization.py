@@ -2,8 +2,10 @@
 
 import sys
 import time
+from typing import Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from keras_transformer.batches.token_store import TokenStore
 
@@ -11,7 +13,25 @@ TEXTS_PER_CALL = 4096
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def tokenize_all(texts, tokenizer, name, verbose):
+class TokenizerLike(Protocol):
+    """What `translation_dataset` uses of a tokenizer."""
+
+    @property
+    def pad_id(self) -> int: ...
+
+    @property
+    def bos_id(self) -> int: ...
+
+    @property
+    def eos_id(self) -> int: ...
+
+    def tokenize(self, strings: list[str], /) -> tf.RaggedTensor:
+        """Returns ragged ids (batch, length), without bos and eos."""
+
+
+def tokenize_all(
+    texts: list[str], tokenizer: TokenizerLike, name: str, verbose: bool
+) -> TokenStore:
     """Returns the `TokenStore` of a list of texts; says how far it is when that takes long."""
     flats, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
     last_line = time.monotonic()

@@ -1,10 +1,14 @@
 """What the tokenizers have in common: special ids, one file, and calls that run in the graph."""
 
 import abc
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer.arguments import Ids
 from keras_transformer.masking import integer_ids
 from keras_transformer.text import storage
 from keras_transformer.text.folding import Folding
@@ -29,7 +33,7 @@ class Tokenizer(abc.ABC):
     eos_id = 3
     reverse = False  # whether the ids are those of the text from its end to its beginning
 
-    def __init__(self, vocabulary, folding=None):
+    def __init__(self, vocabulary: Iterable[str], folding: Folding | None = None) -> None:
         self._vocabulary = list(vocabulary)
         self._folding = Folding("identity", lowercase=False) if folding is None else folding
         self._tokenize = tf.function(
@@ -43,21 +47,21 @@ class Tokenizer(abc.ABC):
         )
 
     @property
-    def vocab_size(self):
+    def vocab_size(self) -> int:
         """The number of ids, the four special ones included."""
         return len(self._vocabulary)
 
     @property
-    def normalization(self):
+    def normalization(self) -> str:
         """The normal form that a text gets before it is split."""
         return self._folding.normalization
 
     @property
-    def lowercase(self):
+    def lowercase(self) -> bool:
         """Whether a text is lower-cased before it is split, as `str.lower` does."""
         return self._folding.lowercase
 
-    def tokenize(self, strings):
+    def tokenize(self, strings: Sequence[str | bytes] | tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of each string, int32 ragged (batch, length), without bos and eos.
 
         Text never becomes a special id: "</s>" is four characters. Invalid UTF-8 is replaced by
@@ -65,7 +69,9 @@ class Tokenizer(abc.ABC):
         """
         return self._tokenize(string_tensor(strings))
 
-    def tokenize_with_offsets(self, strings):
+    def tokenize_with_offsets(
+        self, strings: Sequence[str | bytes] | tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the ids of `tokenize`, and where in its string each was read.
 
         Returns:
@@ -75,7 +81,7 @@ class Tokenizer(abc.ABC):
         """
         return self._tokenize_with_offsets(string_tensor(strings))
 
-    def detokenize(self, ids):
+    def detokenize(self, ids: Ids) -> tf.Tensor:
         """Returns the string of each row of `ids` (batch, length), ragged or dense.
 
         A row ends at its first `eos_id`; `pad_id` and `bos_id` are skipped, and an id outside
@@ -83,7 +89,7 @@ class Tokenizer(abc.ABC):
         """
         return self._detokenize(ragged_ids(ids, self.vocab_size))
 
-    def pieces(self, ids):
+    def pieces(self, ids: Ids) -> list[str]:
         """Returns the printable piece of each id of one sequence, a list of str."""
         ids = np.asarray(integer_ids("ids", ids), dtype="int64")
         if ids.ndim != 1:
@@ -93,26 +99,26 @@ class Tokenizer(abc.ABC):
         known = np.where((ids >= 0) & (ids < self.vocab_size), ids, self.unk_id)
         return [printable(self._vocabulary[index]) for index in known]
 
-    def to_bytes(self):
+    def to_bytes(self) -> bytes:
         """Returns the whole tokenizer as bytes; equal tokenizers give equal bytes."""
         return storage.pack(type(self).__name__, *self._options_and_payload())
 
     @classmethod
-    def from_bytes(cls, data):
+    def from_bytes(cls, data: bytes) -> Self:
         """Rebuilds a tokenizer from `to_bytes`."""
         return cls._from_parts(*storage.unpack(data))
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Writes the whole tokenizer to one file, atomically."""
         storage.write_atomically(path, self.to_bytes())
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | PathLike[str]) -> Self:
         """Reads a file written by `save`; `ValueError` when it holds something else."""
         return cls._from_parts(*storage.read(path))
 
     @classmethod
-    def _from_parts(cls, kind, options, payload):
+    def _from_parts(cls, kind: str, options: dict[str, Any], payload: bytes) -> Self:
         if kind != cls.__name__:
             raise ValueError(
                 f"`{cls.__name__}` must be loaded from its own kind of file; `load_tokenizer` "
@@ -120,22 +126,22 @@ class Tokenizer(abc.ABC):
             )
         return cls.from_payload(options, payload)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]:
         return type(self).from_bytes, (self.to_bytes(),)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size})"
 
-    def _tokenize_strings(self, strings):
+    def _tokenize_strings(self, strings: tf.Tensor) -> tf.RaggedTensor:
         return tf.cast(self.tokenize_graph(self._folding(valid_utf8(strings))), tf.int32)
 
-    def _strings_with_offsets(self, strings):
+    def _strings_with_offsets(self, strings: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         strings = valid_utf8(strings)
         ids, *offsets = self.tokenize_with_offsets_graph(self._folding(strings))
         offsets = self._folding.source_offsets(strings, *offsets)
         return tuple(tf.cast(part, tf.int32) for part in (ids, *offsets))
 
-    def _detokenize_ids(self, ids):
+    def _detokenize_ids(self, ids: tf.RaggedTensor) -> tf.Tensor:
         dense = ids.to_tensor(default_value=self.pad_id)
         # -> (batch, length), True up to the last id before the first eos
         before_end = tf.cumsum(tf.cast(dense == self.eos_id, tf.int32), axis=1) == 0
@@ -143,32 +149,34 @@ class Tokenizer(abc.ABC):
         return self.detokenize_graph(tf.ragged.boolean_mask(dense, kept))
 
     @abc.abstractmethod
-    def tokenize_graph(self, strings):
+    def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ragged ids (batch, length) of valid, folded UTF-8 strings (batch,)."""
 
     @abc.abstractmethod
-    def tokenize_with_offsets_graph(self, strings):
+    def tokenize_with_offsets_graph(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Returns ragged ids, starts and ends of valid, folded UTF-8 strings (batch,)."""
 
     @abc.abstractmethod
-    def surfaces(self):
+    def surfaces(self) -> list[str]:
         """Returns the text of each id, a list of str; a space starts what begins a word."""
 
     @abc.abstractmethod
-    def detokenize_graph(self, ids):
+    def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns the strings (batch,) of ragged ids in [0, vocab_size), no pad, bos or eos."""
 
     @abc.abstractmethod
-    def _options_and_payload(self):
+    def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
         """Returns `(options, payload)`: a dict for JSON, and bytes."""
 
     @classmethod
     @abc.abstractmethod
-    def from_payload(cls, options, payload):
+    def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its options and payload."""
 
 
-def ragged_ids(ids, vocab_size):
+def ragged_ids(ids: Ids, vocab_size: int) -> tf.RaggedTensor:
     """Returns `ids` as a ragged int32 tensor (batch, length), out-of-range ids made `unk_id`."""
     if not tf.is_tensor(ids) and not isinstance(ids, np.ndarray):
         ids = tf.ragged.constant(ids, ragged_rank=1)
@@ -189,7 +197,7 @@ def ragged_ids(ids, vocab_size):
     return ids.with_flat_values(tf.cast(values, tf.int32))
 
 
-def printable(piece):
+def printable(piece: str) -> str:
     """Returns `piece` fit for a plot: a space as U+2581, other unprintable characters escaped."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -1,17 +1,25 @@
 """Vocabularies that list their items: how they are learned, and how items become ids and text."""
 
 import collections
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
+from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
-def most_frequent(texts, split, vocab_size, kind, folding):
+def most_frequent(
+    texts: Iterable[str],
+    split: Callable[[str], Iterable[str]],
+    vocab_size: int | None,
+    kind: str,
+    folding: Folding,
+) -> list[str]:
     """Returns the items that `split` finds in folded `texts`, most frequent first.
 
     Equally frequent ones are in the order of their code points. There are no more than fit in
@@ -25,7 +33,7 @@ def most_frequent(texts, split, vocab_size, kind, folding):
                 f"`vocab_size` must be at least {smallest}. Received: vocab_size={vocab_size}"
             )
         vocab_size -= len(SPECIAL_PIECES)
-    counts = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     texts = [valid_text(text) for text in text_list("texts", texts)]
     for text in folding.fold_texts(texts):
         counts.update(split(text))
@@ -34,7 +42,7 @@ def most_frequent(texts, split, vocab_size, kind, folding):
     return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]
 
 
-def ids_of(keys, vocabulary_keys, unk_id):
+def ids_of(keys: tf.RaggedTensor, vocabulary_keys: np.ndarray, unk_id: int) -> tf.RaggedTensor:
     """Returns the ids of ragged `keys` by binary search: no table to be tracked.
 
     `vocabulary_keys` is the array of the items' own distinct keys, in the order of their ids.
@@ -47,7 +55,7 @@ def ids_of(keys, vocabulary_keys, unk_id):
     return keys.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), unk_id))
 
 
-def joined(ids, items, separator=""):
+def joined(ids: tf.RaggedTensor, items: Iterable[str], separator: str = "") -> tf.Tensor:
     """Returns the strings of ragged `ids`: their items, joined by `separator`."""
     surfaces = ["", REPLACEMENT, "", "", *items]
     table = tf.constant(np.array([text.encode() for text in surfaces], dtype=object))

@@ -1,5 +1,8 @@
 """WordPieceTokenizer: BERT's words and word pieces, learnt and run with TF Text."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -49,7 +52,13 @@ class WordPieceTokenizer(Tokenizer):
     [b'walking .']
     """
 
-    def __init__(self, vocabulary, lower_case=False, normalization="identity", lowercase=False):
+    def __init__(
+        self,
+        vocabulary: Iterable[str],
+        lower_case: bool = False,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> None:
         vocabulary = text_list("vocabulary", vocabulary)
         if tuple(vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
             raise ValueError(
@@ -68,12 +77,12 @@ class WordPieceTokenizer(Tokenizer):
     @classmethod
     def train(
         cls,
-        texts,
-        vocab_size=8000,
-        lower_case=False,
-        normalization="identity",
-        lowercase=False,
-    ):
+        texts: Iterable[str],
+        vocab_size: int = 8000,
+        lower_case: bool = False,
+        normalization: str = "identity",
+        lowercase: bool = False,
+    ) -> Self:
         """Learns word pieces with TF Text's vocabulary tool, never more than `vocab_size`.
 
         A small corpus gives a smaller vocabulary. Each of the most frequent characters has its
@@ -120,28 +129,30 @@ class WordPieceTokenizer(Tokenizer):
             )
         return cls(trim(learnt, vocab_size), lower_case, normalization, lowercase)
 
-    def tokenize_graph(self, strings):
+    def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Runs TF Text's fast tokenizer, built while tracing."""
         return self._op().tokenize(strings)
 
-    def tokenize_with_offsets_graph(self, strings):
+    def tokenize_with_offsets_graph(
+        self, strings: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Runs TF Text's fast tokenizer, built while tracing."""
         return self._op().tokenize_with_offsets(strings)
 
-    def detokenize_graph(self, ids):
+    def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Joins the pieces of each row, with a space before each that starts a word."""
         table = tf.constant(np.array([text.encode() for text in self.surfaces()], dtype=object))
         pieces = ids.with_flat_values(tf.gather(table, ids.flat_values))
         return tf.strings.regex_replace(tf.strings.reduce_join(pieces, axis=1), "^ ", "")
 
-    def surfaces(self):
+    def surfaces(self) -> list[str]:
         """The pieces, with a space before each that starts a word."""
         return [
             piece.removeprefix(SUFFIX) if piece.startswith(SUFFIX) else f" {piece}"
             for piece in self._vocabulary
         ]
 
-    def _op(self):
+    def _op(self) -> Any:
         return tf_text.FastBertTokenizer(
             self._vocabulary,
             token_out_type=tf.int32,
@@ -149,17 +160,17 @@ class WordPieceTokenizer(Tokenizer):
             lower_case_nfd_strip_accents=self.lower_case,
         )
 
-    def _options_and_payload(self):
+    def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
         options = {"lower_case": self.lower_case} | self._folding.options()
         return options, "\n".join(self._vocabulary).encode()
 
     @classmethod
-    def from_payload(cls, options, payload):
+    def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its pieces, one a line, in UTF-8."""
         return cls(payload.decode().split("\n"), **options)
 
 
-def _learn(texts, vocab_size, lower_case):
+def _learn(texts: Sequence[str], vocab_size: int, lower_case: bool) -> list[str]:
     """Returns the pieces that TF Text's tool learns, about `vocab_size` of them."""
     dataset = tf.data.Dataset.from_tensor_slices(np.array(texts, dtype=object))
     try:
@@ -177,7 +188,7 @@ def _learn(texts, vocab_size, lower_case):
         return []
 
 
-def trim(vocabulary, vocab_size):
+def trim(vocabulary: list[str], vocab_size: int) -> list[str]:
     """Returns the first pieces that fit, keeping the special and one-character pieces first."""
     if len(vocabulary) <= vocab_size:
         return vocabulary

@@ -1,0 +1,239 @@
+"""Public names are annotated, and a user's type checker sees their types."""
+
+import functools
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = REPOSITORY / "keras_transformer"
+MODULES = [
+    "keras_transformer",
+    "keras_transformer.batches",
+    "keras_transformer.callbacks",
+    "keras_transformer.checks",
+    "keras_transformer.decoding",
+    "keras_transformer.layers",
+    "keras_transformer.losses",
+    "keras_transformer.masking",
+    "keras_transformer.metrics",
+    "keras_transformer.models",
+    "keras_transformer.optimizers",
+    "keras_transformer.plots",
+    "keras_transformer.schedules",
+    "keras_transformer.serving",
+    "keras_transformer.text",
+]
+TENSORFLOW_ONLY = {"keras_transformer.serving", "keras_transformer.text"}
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
+IMPORTS = """
+import numpy as np
+
+from keras_transformer import BeamSearch, Transformer, WarmupSchedule
+from keras_transformer.batches import PairDataset
+from keras_transformer.callbacks import AverageCheckpoints, TranslationQuality
+from keras_transformer.checks import check_causality
+from keras_transformer.plots import head_statistics, learning_curve
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
+
+ids = np.ones((2, 3), "int32")
+model = Transformer(vocab_size=50)
+tokenizer = SentencePieceTokenizer.train(["one", "two"], vocab_size=50)
+translator = Translator(model, tokenizer)
+quality = TranslationQuality(translator, ["one"], ["two"])
+"""
+REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it ships no types
+    "BeamSearch(4)": "BeamSearch",
+    "BeamSearch(4).beam_size": "int",
+    "model": "Transformer",
+    "model.num_layers": "int",
+    "model.generate(ids)": "DecodeResult",
+    "model.score(ids, ids)": "ScoreResult",
+    "WarmupSchedule(512).d_model": "int",
+    "WarmupSchedule(512).get_config()": "dict[str, Any]",
+    "check_causality(model, ids)": "float",
+    "tokenizer": "SentencePieceTokenizer",
+    "tokenizer.vocab_size": "int",
+    "tokenizer.pieces([4, 5])": "list[str]",
+    "tokenizer.tokenize(['one'])": "Any",
+    "tokenizer.tokenize_with_offsets(['one'])": "tuple[Any, Any, Any]",
+    "SentencePieceTokenizer.load('a')": "SentencePieceTokenizer",
+    "load_tokenizer('a')": "Tokenizer",
+    "translation_dataset(['one'], ['two'], tokenizer)": "Any",
+    "PairDataset([[5, 6]], [[7]]).report.num_tokens": "tuple[int, int]",
+    "AverageCheckpoints('folder').files()": "list[pathlib.Path]",
+    "quality.measure()": "dict[str, float]",
+    "head_statistics(ids).entropy": "numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]",
+    "learning_curve({'loss': [1.0]})": "matplotlib.figure.Figure",
+    "translator": "Translator",
+    "translator(['one'])": "list[str]",
+    "translator.n_best(['one'])": "list[list[tuple[str, float]]]",
+}
+MISUSES = {  # a line that a checker must refuse, and the code of its error
+    "BeamSearch(beam_size='4')": "arg-type",
+    "WarmupSchedule('512')": "arg-type",
+    "Transformer(vocab_size=50, num_layers=None)": "arg-type",
+    "translator.translate_all(['one'])": "attr-defined",
+    "tokenizer.pieces([4]).lower()": "attr-defined",
+    "SentencePieceTokenizer.train([b'one'])": "list-item",
+    "translation_dataset(['one'], ['two'], 'a tokenizer')": "arg-type",
+}
+
+
+def load(name):
+    if name in TENSORFLOW_ONLY and not ON_TENSORFLOW:
+        pytest.skip("only on the TensorFlow backend")
+    return importlib.import_module(name)
+
+
+def function_inside(value):
+    """Gives the function of a method, a property or another descriptor; None without one."""
+    if isinstance(value, (classmethod, staticmethod)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, functools.cached_property):
+        value = value.func
+    value = inspect.unwrap(value) if callable(value) else value
+    return value if inspect.isfunction(value) else None
+
+
+def is_ours(function):
+    """Tells whether a function stands in a file of the package: `dataclass` makes others."""
+    return Path(function.__code__.co_filename).is_relative_to(PACKAGE)
+
+
+def public_functions(name, value):
+    """Gives the function itself, or the public methods of a class and of its bases of ours."""
+    if inspect.isfunction(value):
+        return {name: inspect.unwrap(value)}
+    if not inspect.isclass(value):
+        return {}
+    found = {}
+    for owner in reversed(value.__mro__):
+        for key, attribute in vars(owner).items():
+            function = function_inside(attribute)
+            is_public = not key.startswith("_") or (key.startswith("__") and key.endswith("__"))
+            if function is not None and is_public and is_ours(function):
+                found[f"{name}.{key}"] = function
+    return found
+
+
+def without_annotation(function):
+    """Gives the parameters that have no annotation, and "return" where the result has none."""
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    missing = [p.name for p in parameters if p.annotation is p.empty]
+    return missing + ["return"] * (signature.return_annotation is signature.empty)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_names_are_annotated(name):
+    module, faults = load(name), {}
+    for key in module.__all__:
+        for place, function in public_functions(key, getattr(module, key)).items():
+            if missing := without_annotation(function):
+                faults[place] = missing
+    assert faults == {}
+
+
+def test_modules_are_those_with_public_names():
+    folders = {path.parent for path in PACKAGE.glob("*/__init__.py")}
+    files = {
+        path for path in PACKAGE.glob("*.py") if "\n__all__ = " in path.read_text(encoding="utf-8")
+    }
+    names = {path.stem for path in folders | files} - {"__init__"}
+    assert {f"keras_transformer.{name}" for name in names} == {*MODULES} - {"keras_transformer"}
+
+
+def test_missing_annotations_are_found(monkeypatch):
+    class Base:
+        def inherited(self, value):
+            return value
+
+    class Example(Base):
+        def __init__(self, size: int, name="a") -> None:
+            self.size = size
+
+        @property
+        def width(self):
+            return self.size
+
+        @classmethod
+        def load(cls, path) -> "Example":
+            return cls(path)
+
+        def _private(self, value):
+            return value
+
+        def complete(self, *values: int, **options: str) -> None:
+            return None
+
+    monkeypatch.setitem(globals(), "PACKAGE", REPOSITORY / "tests")
+    functions = public_functions("Example", Example)
+    faults = {place: without_annotation(function) for place, function in functions.items()}
+    assert faults == {
+        "Example.inherited": ["value", "return"],
+        "Example.__init__": ["name"],
+        "Example.width": ["return"],
+        "Example.load": ["path"],
+        "Example.complete": [],
+    }
+
+
+@pytest.fixture(scope="module")
+def checked_lines(tmp_path_factory):
+    """Gives what mypy says of each expression of a user's file, in a dict."""
+    pytest.importorskip("mypy")
+    pytest.importorskip("matplotlib")
+    if not ON_TENSORFLOW:
+        pytest.skip("a checker says the same on every backend")
+    statements = [*(f"reveal_type({expression})" for expression in REVEALED), *MISUSES]
+    path = tmp_path_factory.mktemp("user") / "user.py"
+    path.write_text("\n".join([*IMPORTS.splitlines(), *statements]) + "\n", encoding="utf-8")
+    options = ["--config-file=", f"--cache-dir={os.devnull}", "--show-error-codes"]
+    # The package is found in the clone; the errors of what is imported are none of the user's.
+    quiet = ["--ignore-missing-imports", "--follow-imports=silent", "--no-error-summary"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *quiet, path.name],
+        cwd=path.parent,
+        env={**os.environ, "MYPYPATH": str(REPOSITORY)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    lines = re.findall(r"^user\.py:(\d+): (.*)$", done.stdout, re.MULTILINE)
+    said = {}
+    for number, text in lines:
+        text = re.sub(r"tuple\[[^\"]*, fallback=([\w.]+)\]", r"\1", text)  # of a NamedTuple
+        text = re.sub(r"keras_transformer\.[a-z_.]*\.|builtins\.", "", text)
+        said.setdefault(int(number), []).append(text)
+    first = len(IMPORTS.splitlines()) + 1
+    told = {
+        statement: said.pop(number, []) for number, statement in enumerate(statements, start=first)
+    }
+    assert said == {}  # nothing is said of the lines before
+    return told
+
+
+@pytest.mark.parametrize(("expression", "expected"), REVEALED.items())
+def test_a_users_checker_sees_the_type(expression, expected, checked_lines):
+    assert checked_lines[f"reveal_type({expression})"] == [f'note: Revealed type is "{expected}"']
+
+
+@pytest.mark.parametrize(("line", "code"), MISUSES.items())
+def test_a_users_checker_refuses_the_misuse(line, code, checked_lines):
+    errors = [text for text in checked_lines[line] if text.startswith("error: ")]
+    assert len(errors) == 1
+    assert errors[0].endswith(f"[{code}]")
