@@ -191,7 +191,7 @@ class Translator:
         max_segments: int = 16,
         separator: str = " ",
         split_sentences: bool = False,
-    ):
+    ) -> None:
         self.model = model
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer

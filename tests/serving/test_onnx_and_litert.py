@@ -91,12 +91,11 @@ def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp
     assert PortableTranslator(tmp_path / "portable")(hard) == outputs
 
 
-def test_a_program_knows_whether_the_translator_divides_texts(monkeypatch, tmp_path):
-    monkeypatch.setattr("keras_transformer.serving.onnx_and_litert.functions_of", lambda model: {})
-    for divides in (False, True):
-        made = translator()
-        made.split_sentences = divides
-        assert settings_of(made)["split_sentences"] is divides
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_program_knows_whether_the_translator_divides_texts(divides):
+    made = translator()
+    again = Translator(made.model, made.source_tokenizer, split_sentences=divides)
+    assert settings_of(again)["split_sentences"] is divides
 
 
 def test_an_existing_directory_is_left_alone(write, tmp_path):
