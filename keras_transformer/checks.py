@@ -41,15 +41,15 @@ def check_padding_invariance(
     Args:
         model: a model or layer, or any function of `inputs`. It must take any batch size and
             length.
-        inputs: integer ids or a boolean mask, True at real positions, (batch, length), or a
-            tuple, list or dict of arrays that holds some, with rows of different lengths. Where
-            it holds none, floats (batch, length) that are whole numbers are ids. Numbers
+        inputs: integer ids or a boolean mask, True at real positions, (batch, length), with rows
+            of different lengths. Or a tuple, list or dict of arrays that holds some. Where it
+            holds none, floats (batch, length) that are whole numbers are ids. Numbers
             (batch, length, ...) need ids or a mask of their length; every other array has no
             padding and stays as it is.
         pad_id: the id that is padding. Masks are padded with False, numbers with large noise.
-        extra: how much padding is added; to a second array of ids one more, and so on, which
-            tells the array that an output is aligned with. Arrays of one length get as much as
-            each other if there are masks or numbers, or if the model needs it.
+        extra: how much padding is added; to a second array of ids one more, and so on. The
+            amount tells the array that an output is aligned with. Arrays of one length get as
+            much as each other if there are masks or numbers, or if the model needs it.
         tolerance: the largest difference that is no leak.
         side: "right" or "left", where the inputs are padded.
 

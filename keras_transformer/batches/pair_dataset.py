@@ -17,22 +17,23 @@ from keras_transformer.batches.token_store import SpecialIds, TokenStore
 class PairDataset(keras.utils.PyDataset):
     """Batches of `((source_ids, target_in_ids), target_out_ids)` for `fit`, from lists of ids.
 
-    What `text.translation_dataset` makes of texts, this makes of ids that any tokenizer gave, on
-    JAX and PyTorch without TensorFlow: source rows are tokens then eos, target inputs bos then
-    tokens, target outputs tokens then eos, all int32, padded with `pad_id`. Pairs are grouped by
-    length into at most `max_shapes` shapes of batch, chosen to waste the least padding, so that a
-    training step is compiled at most that often. Each pair comes exactly once an epoch; the last
-    batch of a shape is filled with rows of padding, which masks leave without effect.
+    It does for ids of any tokenizer what `text.translation_dataset` does for texts. On JAX and
+    PyTorch it needs no TensorFlow. Source rows are tokens then eos. Target inputs are bos then
+    tokens, target outputs tokens then eos. All are int32 and padded with `pad_id`.
 
-    Each epoch has an order of its own, a function of the pairs, `seed` and its number alone, so a
-    resumed training can go on where it stopped: with `ExactResume(...).epoch` as `first_epoch`.
-    An epoch is over when Keras ends one and every batch was read: what is evaluated, or read by a
-    loop, is better an object of its own. With `steps_per_epoch` epochs of `fit` are no epochs of
-    the data, and `first_epoch` cannot say where they stopped. Give `shuffle=False` to `fit`, which
-    otherwise draws an order of its own.
+    The dataset groups pairs by length into at most `max_shapes` shapes of batch, those that waste
+    the least padding. A training step is compiled at most that often. Each pair comes exactly once
+    an epoch. Rows of padding fill the last batch of a shape; masks leave them without effect.
 
-    On TensorFlow Keras gives all batches the lengths of the first two, so there `fit` is refused
-    more than one shape: `text.translation_dataset` has no such limit.
+    Each epoch has an order of its own, which depends on the pairs, `seed` and its number alone.
+    A resumed training can thus go on where it stopped: pass `ExactResume(...).epoch` as
+    `first_epoch`. An epoch is over when Keras ends one and every batch was read. Use another
+    object to evaluate, or to read batches in a loop. With `steps_per_epoch`, the epochs of `fit`
+    are no epochs of the data, and `first_epoch` cannot say where they stopped. Give
+    `shuffle=False` to `fit`, which otherwise draws an order of its own.
+
+    On TensorFlow Keras gives all batches the lengths of the first two, so `fit` raises an error
+    for more than one shape there. `text.translation_dataset` has no such limit.
 
     Args:
         source_ids: iterable of rows, each a list or array of the ids of one text, without special
@@ -56,11 +57,11 @@ class PairDataset(keras.utils.PyDataset):
 
     Raises:
         TypeError: when the rows are not integers.
-        ValueError: when the numbers of rows differ, a float is no whole number, an id is negative
-            or a special one, `pad_id` is another special id too, no pair is left,
-            `tokens_per_batch` is smaller than `rows_multiple` rows, or an argument is bad. In
-            `fit`, when there are several shapes on TensorFlow, or several processes are to make
-            the batches.
+        ValueError: when the numbers of rows differ, or a float is no whole number. When an id is
+            negative or a special one, or `pad_id` is another special id too. When no pair is
+            left, `tokens_per_batch` is smaller than `rows_multiple` rows, or an argument is bad.
+            In `fit`, when there are several shapes on TensorFlow, or several processes are to
+            make the batches.
 
     Example:
 

@@ -20,13 +20,14 @@ from keras_transformer.callbacks.array_file import (
 class ExactResume(keras.callbacks.Callback):
     """Saves the whole state of a training after each epoch, and goes on from it.
 
-    State is the weights, the optimizer with its step and with it the schedule, and the seeds of
-    every dropout, which a `.keras` file does not hold. When the batches of an epoch follow from
-    its number alone, as those of `translation_dataset` do, a training that was killed at any
-    moment and run again ends with the same weights as one that was not, bit by bit on a processor.
-    An epoch may be any number of batches: `translation_dataset(batches_per_epoch=...)`.
+    State is the weights, the optimizer with its step, which the schedule follows, and the seeds
+    of every dropout. A `.keras` file does not hold those seeds. The batches of an epoch must follow
+    from its number alone, as those of `translation_dataset` do. Then a training that was killed at
+    any moment and run again ends with the same weights as one that was not. On a CPU they are the
+    same bit by bit. An epoch may be any number of batches:
+    `translation_dataset(batches_per_epoch=...)`.
 
-    The callback is made before the data, which must start where it says:
+    Make the callback before the data, which must start where it says:
 
         resume = ExactResume("run/state")
         data = translation_dataset(..., seed=1, first_epoch=resume.epoch)
@@ -35,21 +36,22 @@ class ExactResume(keras.callbacks.Callback):
     To go on within one process, after an interruption, run all three lines again: the old dataset
     has gone on to the next epoch.
 
-    Put it last among the callbacks, so that an epoch counts as done when the others have ended it;
-    but before `keras.callbacks.SwapEMAWeights`, which leaves other weights in the model from the
-    end of an epoch to the next: then a resumed training ends with the same weights but for
-    rounding, as that callback swaps by adding. What other callbacks remember, as how long
-    `ReduceLROnPlateau` has waited, is no part of the state. An epoch that a callback left before
-    its last batch, as `TerminateOnNaN` does, or with a loss that is no number, is not saved: run
-    again, `fit` begins it anew.
+    Put it last among the callbacks, so that an epoch counts as done when the others have ended it.
+    But put it before `keras.callbacks.SwapEMAWeights`, which leaves other weights in the model from
+    the end of an epoch to the next. A resumed training then ends with the same weights but for
+    rounding, as that callback swaps by adding.
+
+    What other callbacks remember, as how long `ReduceLROnPlateau` has waited, is no part of the
+    state. An epoch that a callback left before its last batch, as `TerminateOnNaN` does, or left
+    with a loss that is no number, is not saved. Run again, `fit` begins it anew.
 
     Args:
         directory: where the state is kept: one file, replaced as a whole.
 
     Raises:
-        ValueError: when the file is of another model or optimizer, when the model is not built,
-            when `fit` begins at another epoch than the state, and when an epoch begins with
-            other weights than were saved; the smallest trainable one is looked at.
+        ValueError: when the file is of another model or optimizer, or the model is not built.
+            When `fit` begins at another epoch than the state. When an epoch begins with other
+            weights than were saved; the check looks at the smallest trainable one.
 
     Example:
 

@@ -21,9 +21,9 @@ class TrainingLog(keras.callbacks.Callback):
     | `padding_ratio` | the metric `PaddingRatio`, printed if there |
 
     `History`, `CSVLogger` and `TensorBoard` have these figures of an epoch when they come after
-    this callback. The norm is found from Adam's first moments before and after an update,
-    `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing; for
-    optimizers without such moments, and with `steps_per_execution` above 1, it is left out. With
+    this callback. The norm follows from Adam's first moments before and after an update,
+    `g = (m' - beta_1 m) / (1 - beta_1)`, so that the other steps cost nothing. There is no norm for
+    optimizers without such moments, nor with `steps_per_execution` above 1. With
     accumulation it is that of the update. An epoch's logs have the norm of its last line, or of its
     first update when no line falls into it. An epoch without an update repeats the norm before, 0
     when there was none, so that every epoch has a number.

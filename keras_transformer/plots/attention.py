@@ -24,9 +24,9 @@ def attention_heads(
 
     Row q of a panel is the query token q: how it spreads its attention over the key tokens. All
     panels share one colour scale. Tokens stand in the order of their positions, from the left and
-    from the top, in every script. Characters that no installed font can draw are written as code
-    points, `U+AC00`, with a `UserWarning`; so is, without one, what nobody could see, and spaces as
-    `␣`.
+    from the top, in every script. A character that no installed font can draw is written as its
+    code point, `U+AC00`, with a `UserWarning`. So is a character that nobody could see, without a
+    warning. Spaces are written as `␣`.
 
     Args:
         weights: array of attention weights of one sentence in one layer, any layer: what

@@ -23,8 +23,8 @@ def drawable(
 ) -> tuple[list[str], list[str]]:
     """Gives the texts as matplotlib can draw them, and the font families that do.
 
-    A character that no installed font has becomes its code point, `U+AC00`, with a `UserWarning`;
-    one that nobody could see becomes its code point too, a joiner only where there is nothing to
+    A character that no installed font has becomes its code point, `U+AC00`, with a `UserWarning`.
+    One that nobody could see becomes its code point too, a joiner only where there is nothing to
     join. A text longer than `longest` ends with `…`.
     """
     plain = [t.decode("utf-8", "replace") if isinstance(t, bytes) else str(t) for t in texts]

@@ -59,8 +59,8 @@ def head_statistics(weights: Tensor, query_mask: Tensor | None = None) -> HeadSt
     Returns: a `HeadStatistics`.
 
     Raises:
-        ValueError: when a shape is another one, the mask holds floats, a row of weights neither
-            sums to 1 nor is 0, or a head has no query that counts.
+        ValueError: when a shape is another one, or the mask holds floats. When a row of weights
+            neither sums to 1 nor is 0, or a head has no query that counts.
 
     Example:
 

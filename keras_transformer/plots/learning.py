@@ -37,17 +37,17 @@ RATES = ("learning_rate", "lr")
 def learning_curve(history: History) -> "Figure":
     """Draws loss, perplexity, accuracy and learning rate over the epochs, one below the other.
 
-    Epochs count from 1. What `fit` returned knows its epochs, also after `initial_epoch=5`; of the
-    other forms a column `epoch` tells them, which is counted from 1 where it starts at 0. Without
-    it the first is 1.
+    Epochs count from 1. What `fit` returned knows its epochs, also after `initial_epoch=5`. In the
+    other forms a column `epoch` tells them; where it starts at 0, 1 is added. Without it the first
+    is 1.
 
     A line joins the measured epochs. Empty and NaN mean not measured. A column `NAME_epoch`, as
     `TranslationQuality` logs it, tells the epoch in which the value of `NAME` was measured.
 
     Args:
-        history: what `fit` returned, its `history` dict of lists, a list of one dict an epoch, or
-            the path of a CSV file with one line an epoch, such as `keras.callbacks.CSVLogger`
-            writes. Validation columns start with `val_`.
+        history: what `fit` returned, its `history` dict of lists, or a list of one dict an epoch.
+            Or the path of a CSV file with one line an epoch, as `keras.callbacks.CSVLogger`
+            writes it. Validation columns start with `val_`.
 
     Returns: a `matplotlib.figure.Figure`.
 

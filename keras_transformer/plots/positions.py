@@ -57,7 +57,7 @@ def positional_encoding(encoding: Tensor) -> "Figure":
 def dot_product_by_distance(encodings: Tensor | Mapping[str, Tensor]) -> "Figure":
     """Draws the dot product of two positions over the distance between them.
 
-    The curve at distance k is the mean over all positions p of `e[p] · e[p + k]`, within a band
+    The curve at distance k is the mean over all positions p of `e[p] · e[p + k]`. A band reaches
     from the smallest to the largest of them. For sines and cosines there is no band: their product
     `Σ_i cos(k w_i)` depends on the distance alone.
 

@@ -39,14 +39,14 @@ def translation_dataset(
     """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
 
     Source rows are tokens then eos, target inputs bos then tokens, target outputs tokens then eos,
-    all int32, padded with `pad_id`. Pairs are tokenized here and grouped by length into at
-    most `max_shapes` shapes of batch, chosen to waste the least padding, so that XLA compiles at
-    most that often. Each pair comes exactly once a pass; the last batch of a shape is filled
-    with rows of padding, which masks leave without effect.
+    all int32, padded with `pad_id`. The function tokenizes the pairs and groups them by length into
+    at most `max_shapes` shapes of batch, those that waste the least padding. XLA compiles at most
+    that often. Each pair comes exactly once a pass. Rows of padding fill the last batch of a shape;
+    masks leave them without effect.
 
-    Each iteration over the dataset is an epoch: the first is number `first_epoch`, and the order
-    of epoch e is a function of the pairs, `seed` and e alone, so a resumed training can go on
-    where it stopped. An iterator takes its number with its first batch, also one that only peeks.
+    Each iteration over the dataset is an epoch; the first is number `first_epoch`. The order of
+    epoch e depends on the pairs, `seed` and e alone, so a resumed training can go on where it
+    stopped. An iterator takes its number with its first batch, also one that only peeks.
 
     Args:
         source_texts: iterable of str.
@@ -66,13 +66,13 @@ def translation_dataset(
             corpora, to validate and save more often. `steps_per_epoch` of `fit` in its place would
             make epochs that are none of the dataset's, which `first_epoch` cannot go on from.
         batches_per_update: batches that `gradient_accumulation_steps` of the optimizer make one
-            update of. Above 1, each batch comes with a third element, weights of its tokens with
-            which `MaskedCrossentropy(reduction="sum")` has as its mean over the update's batches
-            the mean over the update's tokens, however they are spread. The last update of
-            an epoch is filled with batches of padding.
+            update of. Above 1, each batch comes with a third element, weights of its tokens. With
+            them the mean of `MaskedCrossentropy(reduction="sum")` over the update's batches is
+            the mean over the update's tokens, however they are spread. Batches of padding fill
+            the last update of an epoch.
         subword_dropout: rate of BPE dropout, in [0, 1), or a pair of rates, of sources and of
-            targets: each pass splits the texts anew and leaves out this share of the merges, so
-            that the model sees words in more than one spelling. The paper's rate is 0.1, which
+            targets. Each pass splits the texts anew and leaves out this share of the merges. The
+            model thus sees words in more than one spelling. The paper's rate is 0.1, which
             makes about 20 % more tokens of Multi30K. A batch's texts are split as it is made.
             Shapes have room for those of pass 0; a text that comes out longer later is split
             again, and after four times as without dropout. A side with it needs a
@@ -91,10 +91,10 @@ def translation_dataset(
 
     Raises:
         TypeError: when the texts are not iterables of str.
-        ValueError: when the numbers of texts differ, no pair is left, `tokens_per_batch` is
-            smaller than `rows_multiple` sentences, the tokenizers differ in `pad_id`, `bos_id` or
-            `eos_id`, `subword_dropout` is above 0 and the tokenizer has no BPE model, or an
-            argument is bad.
+        ValueError: when the numbers of texts differ, no pair is left, or `tokens_per_batch` is
+            smaller than `rows_multiple` sentences. When the tokenizers differ in `pad_id`,
+            `bos_id` or `eos_id`. When `subword_dropout` is above 0 and the tokenizer has no BPE
+            model, or an argument is bad.
 
     Example:
 

@@ -85,8 +85,8 @@ class Folding:
 class Cases:
     """The lower case of each code point, asked of `str.lower`.
 
-    `longer` maps a character to a lower case of several. The others are `Steps`: `change` is what
-    lower case adds to a code point, `growth` what it adds to its bytes in UTF-8, and `kind` is
+    `longer` maps a character to a lower case of several. The others are `Steps`. `change` is what
+    lower case adds to a code point, and `growth` what it adds to its bytes in UTF-8. `kind` is
     CASED, IGNORABLE or 0.
     """
 

@@ -128,9 +128,9 @@ class SentencePieceTokenizer(Tokenizer):
             lossless: keep every character: no normalisation, and unseen ones as UTF-8 bytes. It
                 takes 256 ids of the vocabulary.
             character_coverage: the share of the characters of `texts` that get an id of their own.
-                None is 1, so that no digit or quotation mark is unknown for being rare; where the
-                distinct ones would take more than an eighth of the vocabulary, as of Chinese, and
-                in a lossless one, it is 0.9995.
+                None is 1, so that no digit or quotation mark is unknown for being rare. It is
+                0.9995 in a lossless vocabulary, and where the distinct ones would take more than
+                an eighth of the vocabulary, as in Chinese.
             split_digits: whether each digit is a piece of its own.
             lowercase: whether every text is lower-cased, here and later, as `str.lower` does.
             shrink_to_fit: when the texts are too few for `vocab_size` pieces, use the largest

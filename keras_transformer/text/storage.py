@@ -1,7 +1,7 @@
 """The one-file form of a tokenizer: a line of JSON that says what follows, then the bytes.
 
 The first line holds the format's name and version, the class, its options, and the length and
-SHA-256 of the rest, so that a truncated file or another kind of file is recognised.
+SHA-256 of the rest. They tell a truncated file, or another kind of file.
 """
 
 import hashlib

@@ -24,10 +24,10 @@ class SymbolTokenizer(Tokenizer):
     Args:
         symbols: iterable of distinct str without white space; the first gets the id 4.
         reverse: whether ids are in the order from the last symbol to the first. For targets: the
-            model writes the end of a text first, which helps where an ending depends on less
-            than what comes before it (Liu et al. 2016, "Agreement on Target-bidirectional Neural
-            Machine Translation"). Texts are as ever; a prefix that a search begins with is what
-            its text ends in.
+            model writes the end of a text first. This helps where an ending depends on less than
+            what comes before it. Texts are as ever; a prefix that a search begins with is what
+            its text ends in. See Liu et al. 2016, "Agreement on Target-bidirectional Neural
+            Machine Translation".
         normalization: the Unicode normal form that a text gets first, "nfc" or "nfkc", or
             "identity" for none.
         lowercase: whether a text is lower-cased first, as `str.lower` does.
