@@ -113,12 +113,11 @@ def write_parts(
     convert: Callable[[Any, str], None],
 ) -> None:
     """Writes a directory with both functions, by `convert(function, file)`, and what they need."""
-    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
     with new_directory(path) as written:
         for name, function in functions_of(translator.id_functions.model).items():
             convert(function, os.path.join(written, f"{name}.{suffix}"))
-        for side, tokenizer in tokenizers.items():
-            write_vocabulary(os.path.join(written, side), tokenizer)
+        write_vocabulary(os.path.join(written, "source"), translator.source_tokenizer)
+        write_vocabulary(os.path.join(written, "target"), translator.target_tokenizer)
         with open(os.path.join(written, "settings.json"), "w", encoding="utf-8") as file:
             json.dump(settings_of(translator), file, indent=2)
 

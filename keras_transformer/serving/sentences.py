@@ -70,9 +70,9 @@ def find_sentences(texts: tf.Tensor) -> Sentences:
 
     Example:
 
-    >>> found = find_sentences(["Dr. No is here! Who? z. B. 3.14 m.", "a cat . a dog ."])
+    >>> found = find_sentences(["Dr. No is here! Who? J. R. 3.14 m.", "a cat . a dog ."])
     >>> [sentence.decode() for sentence in found.strings.numpy()]
-    ['Dr. No is here!', 'Who?', 'z. B. 3.14 m.', 'a cat .', 'a dog .']
+    ['Dr. No is here!', 'Who?', 'J. R. 3.14 m.', 'a cat .', 'a dog .']
     """
     words = words_of(texts)
     rows, words = tf.cast(words.value_rowids(), tf.int32), words.flat_values
