@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from trained import translator
 
 from explore_attention import explore, page_of
 from keras_transformer import RecurrentSeq2Seq
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
 from tests.examples.test_explore_attention import explored, transformer
+from tests.serving.trained import translator
 from watched_search import WatchedBeamSearch
 
 pytestmark = pytest.mark.slow

@@ -7,10 +7,10 @@ import sys
 import keras
 import numpy as np
 import pytest
-from locale_environments import environment
 
 from keras_transformer.callbacks import ExactResume
 from run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
+from tests.locale_environments import environment
 
 
 def model(value):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trained import translator, words
+
+from tests.serving.trained import translator, words
 
 pytest.importorskip("fastapi", reason="the example needs the extra `serving`")
 

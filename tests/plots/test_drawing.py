@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from figure_files import weights_of
-
 from keras_transformer import plots
+from tests.figure_files import weights_of
 
 STATISTICS = plots.HeadStatistics(*np.ones((3, 2)))
 CALLS = {

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from figure_files import saved_png, saved_svg, texts_of, weights_of
 from matplotlib import font_manager, image
 from matplotlib.figure import Figure
 
 from keras_transformer import plots
 from keras_transformer.plots import glyphs
+from tests.figure_files import saved_png, saved_svg, texts_of, weights_of
 
 EAST_ASIA = {
     "Korean": "8월 10일 토요일",

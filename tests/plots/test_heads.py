@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from figure_files import saved_png, saved_svg, weights_of
-
 from keras_transformer import plots
+from tests.figure_files import saved_png, saved_svg, weights_of
 
 
 def test_statistics_by_hand():

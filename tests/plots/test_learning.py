@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from figure_files import saved_png, saved_svg, texts_of
-
 from keras_transformer import plots
+from tests.figure_files import saved_png, saved_svg, texts_of
 
 HISTORY = {
     "loss": [4.0, 3.0, 2.0],

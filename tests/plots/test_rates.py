@@ -5,9 +5,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from figure_files import saved_png, saved_svg, texts_of
-
 from keras_transformer import plots
+from tests.figure_files import saved_png, saved_svg, texts_of
 
 
 def test_schedules_are_drawn_over_the_updates():

@@ -3,11 +3,10 @@
 import json
 import re
 
-from trained import translator
-
 from keras_transformer.serving import describe_export
 from keras_transformer.serving.description import how_to_call
 from keras_transformer.serving.model_card import text_conventions
+from tests.serving.trained import translator
 
 
 def test_the_description_names_signatures_operations_and_what_runs_them(exported, capsys):

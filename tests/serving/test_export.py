@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
-from trained import answer, translator, translator_of_two_vocabularies, words
 
 import keras_transformer
 from keras_transformer import GreedySearch, Sampling, Transformer
 from keras_transformer.serving import Translator, export, load
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer, load_tokenizer
+from tests.serving.trained import answer, translator, translator_of_two_vocabularies, words
 
 HEADER = """
     import json, sys

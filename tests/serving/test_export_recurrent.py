@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import answer, words
 
 from keras_transformer import BeamSearch, MaskedCrossentropy, RecurrentSeq2Seq
 from keras_transformer.serving import Translator, load
 from keras_transformer.text import CharacterTokenizer, translation_dataset
+from tests.serving.trained import answer, words
 
 
 @pytest.mark.slow

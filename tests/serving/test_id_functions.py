@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trained import translator, words
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling, Transformer
 from keras_transformer.serving import Translator
@@ -18,6 +17,7 @@ from keras_transformer.serving.id_functions import (
     size_index,
 )
 from keras_transformer.text import CharacterTokenizer
+from tests.serving.trained import translator, words
 
 SHAPES = Shapes(lengths=[2, 3, 8], row_limits=[8, 4, 2], pad_id=0)
 ALLOWED = {

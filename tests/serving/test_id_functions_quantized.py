@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import translator, words
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.layers import (
@@ -19,6 +18,7 @@ from keras_transformer.serving import Translator, load
 from keras_transformer.serving.id_functions import quantized_copy
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import array, normal, randomise
+from tests.serving.trained import translator, words
 
 
 def size_of(path):

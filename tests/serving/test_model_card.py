@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from trained import CARD, translator
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
@@ -14,6 +13,7 @@ from keras_transformer.text import (
     SymbolTokenizer,
     WordPieceTokenizer,
 )
+from tests.serving.trained import CARD, translator
 
 TEXTS = ["Ein müder Hund läuft.", "Der finale Hund"] * 9
 FOLDS, NFKC = "Capitals are read as small letters.", "Variants of a character"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import keras
 import pytest
-from trained import spaced, translator, translator_of_reversed_symbols, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator, export_litert, export_onnx
 from keras_transformer.serving.onnx_and_litert import settings_of
 from keras_transformer.text import SentencePieceTokenizer
+from tests.serving.trained import spaced, translator, translator_of_reversed_symbols, words
 from translate_portable import PortableTranslator
 
 FORMATS = {

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import tensorflow as tf
-from trained import translator
 
 from keras_transformer import Transformer
 from keras_transformer.serving import Translator, load
@@ -15,6 +14,7 @@ from keras_transformer.text import (
     SymbolTokenizer,
     WordPieceTokenizer,
 )
+from tests.serving.trained import translator
 
 
 def test_the_warm_up_requests_are_answered_and_compile_every_signature(exported):

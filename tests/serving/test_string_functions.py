@@ -5,13 +5,13 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from trained import log_prob_of, translator, words
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.serving.segments import Segments
 from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from tests.serving.trained import log_prob_of, translator, words
 
 
 def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None, split=-1):

@@ -8,9 +8,9 @@ import functools
 
 import pytest
 import tensorflow as tf
-from trained import answer, spaced, translator_of_reversed_symbols, words
 
 from keras_transformer.serving import Translator, export
+from tests.serving.trained import answer, spaced, translator_of_reversed_symbols, words
 
 
 @functools.cache

@@ -8,12 +8,12 @@ import sys
 import keras
 import numpy as np
 import pytest
-from numpy_arguments import in_numpy
-from trained import answer, log_prob_of, translator, words
 
 from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
+from tests.numpy_arguments import in_numpy
+from tests.serving.trained import answer, log_prob_of, translator, words
 
 
 def small_model(**options):
