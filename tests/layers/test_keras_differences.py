@@ -79,7 +79,7 @@ def test_a_mask_of_0_and_1_is_read_as_keras_reads_it():
     expected = array(theirs(HIDDEN, MEMORY, attention_mask=allowed))
     assert (array(theirs(HIDDEN, MEMORY, attention_mask=numbers)) == expected).all()
     found = array(ours(HIDDEN, MEMORY, attention_mask=numbers))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_mask_without_a_batch_is_refused():
@@ -250,7 +250,7 @@ def test_the_document_counts_the_tests_of_keras():
     )
     assert passed == len(set(names()) - set(MEANT_TO_FAIL))
     assert failed + skipped == len(MEANT_TO_FAIL)
-    assert (passed, skipped, failed) == (36, 1, 13)
+    assert (passed, skipped, failed) == (38, 1, 11)
 
 
 def _counting(place, calls):

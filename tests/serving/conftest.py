@@ -7,7 +7,7 @@ import pytest
 def exported(tmp_path_factory):
     """The directory of the export, whose model card is `trained.CARD`."""
     # Only here: other backends collect this folder too, and have no TensorFlow.
-    from trained import CARD, translator
+    from tests.serving.trained import CARD, translator
 
     path = tmp_path_factory.mktemp("model") / "letters" / "3"
     translator().export(path, card=CARD, verbose=False)
