@@ -80,7 +80,9 @@ class TokenEmbedding(Composite):
     Raises:
         ValueError: for a bad argument, or ids that are neither integers nor whole floats. Floats
             are read where their values are known: outside of compiled functions, and on PyTorch
-            in main memory. Elsewhere the dtype must hold the whole vocabulary exactly.
+            in main memory. Elsewhere the dtype must hold the whole vocabulary exactly. So a
+            `Sequential` under mixed precision needs `keras.Input((None,), dtype="int32")`: without
+            it, Keras makes the ids half-precision floats.
 
     Masking: the output's mask is True at real tokens; logits carry none.
 
