@@ -241,8 +241,9 @@ def test_what_is_no_padding_mask_is_refused(mask):
 def test_learned_positions_counted_from_a_mask_have_their_gradient():
     layer, inputs = of_kind("learned"), normal(1, 5, 5, 6)
     weights = normal(2, 5, 5, 6)
+    factors = ops.convert_to_tensor(weights)
     _, (found,) = gradients(
-        lambda x: ops.sum(layer(x, padding_mask=MASK) * weights), [inputs], layer
+        lambda x: ops.sum(layer(x, padding_mask=MASK) * factors), [inputs], layer
     )
     expected = np.zeros((9, 6))
     np.add.at(expected, COUNTED, weights)
