@@ -92,4 +92,6 @@ def _described(inputs: Any) -> str:
         return f"a dict with the keys {list(inputs)}"
     if isinstance(inputs, (list, tuple)):
         return f"a {type(inputs).__name__} of {len(inputs)}"
-    return f"one {type(inputs).__name__} of shape {getattr(inputs, 'shape', None)}"
+    shape = getattr(inputs, "shape", None)
+    shape = shape if shape is None else tuple(shape)
+    return f"one {type(inputs).__name__} of shape {shape}"
