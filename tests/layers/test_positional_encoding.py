@@ -1,12 +1,22 @@
 """Sinusoidal positions: rows by hand, accuracy far out, lengths, and both ways to combine."""
 
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
+from keras_transformer.layers import (
+    Encoder,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    TokenEmbedding,
+)
 from tests.backends import (
     POLICIES,
     WAYS,
@@ -19,6 +29,8 @@ from tests.backends import (
     with_mask,
 )
 from tests.numpy_reference import positional_encoding
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def rows(length, d_model, **arguments):
@@ -248,3 +260,26 @@ def test_learned_positions_counted_from_a_mask_have_their_gradient():
     expected = np.zeros((9, 6))
     np.add.at(expected, COUNTED, weights)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_functional_model_saves_no_mask_with_the_call_and_loads_in_another_process(tmp_path):
+    # As files of before this layer read masks: Keras fills in a `mask` that the call did not have,
+    # once more for each layer, and two operations then have one name.
+    symbols = keras.Input((None,), dtype="int32")
+    hidden = PositionalEncoding()(TokenEmbedding(20, 8)(symbols))
+    model = keras.Model(symbols, Encoder(1, 2, 16)(hidden))
+    config = model.get_config()
+    (layer,) = (part for part in config["layers"] if part["class_name"] == "PositionalEncoding")
+    assert "mask" not in json.dumps(layer["inbound_nodes"])
+    ids = np.array([[0, 5, 6], [7, 8, 0]], "int32")
+    np.save(tmp_path / "expected.npy", array(model(ids)))
+    model.save(tmp_path / "model.keras")
+    program = (
+        "import sys, keras, numpy as np, keras_transformer\n"
+        "model = keras.models.load_model(sys.argv[1] + '/model.keras')\n"
+        "found = keras.ops.convert_to_numpy(model(np.array([[0, 5, 6], [7, 8, 0]], 'int32')))\n"
+        "np.testing.assert_allclose(found, np.load(sys.argv[1] + '/expected.npy'), atol=1e-6)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
