@@ -128,7 +128,7 @@ sys.exit(run_program(run, args, 0))
 def test_a_run_whose_file_names_are_not_ascii_goes_on_in_any_locale(tmp_path):
     output = tmp_path / "\u00fcbung"
     for name in ("latin-1", "ascii", "utf-8"):
-        own = {"PYTHONPATH": os.pathsep.join(sys.path), "KERAS_BACKEND": "numpy"}
+        own = {"PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
             [sys.executable, "-c", OPEN, output, "daten/\u00fcbung.en"],
             env=environment(name, tmp_path) | own,
