@@ -56,6 +56,14 @@ class SequenceToSequence(Composite, keras.Model):
         self._refuse_untrainable(keras.Model.train_on_batch, args, kwargs)
         return super().train_on_batch(*args, **kwargs)
 
+    def make_train_function(self, force: bool = False) -> Any:
+        """Makes all variables before the training step, which TensorFlow would else trace twice."""
+        if keras.backend.backend() == "tensorflow":
+            with self.distribute_strategy.scope():
+                self._build_once()
+                self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def _refuse_untrainable(self, method: Any, args: Any, kwargs: Any) -> None:
         """Raises `ValueError` where Keras would train by wrong weights, or fail without a reason.
 
