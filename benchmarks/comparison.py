@@ -28,9 +28,9 @@ import numpy as np
 
 from benchmarks import experiments
 from benchmarks.comparison_report import draw, print_tables
-from examples.date_pairs import make_pairs, split_pairs
-from examples.parallel_text import read_pairs, without_empty
 from keras_transformer import GreedySearch, RecurrentSeq2Seq, Transformer
+from keras_transformer.recipes.dates import date_pairs, split_pairs
+from keras_transformer.recipes.parallel_text import read_pairs, without_empty
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, translation_dataset
 
@@ -127,7 +127,7 @@ class Texts:
     def __init__(self, args):
         self.args = args
         if args.source is None:
-            pairs = make_pairs(DATES["pairs"], seed=DATES["seed"])
+            pairs = date_pairs(DATES["pairs"], seed=DATES["seed"])
             self.train, _, test = split_pairs(
                 pairs, DATES["validation"], DATES["test"], seed=DATES["seed"]
             )

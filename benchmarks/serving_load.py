@@ -1,4 +1,4 @@
-"""Load on an export behind examples/serve_locally.py: speed, right answers, steady memory.
+"""Load on an export behind `keras-transformer serve`: speed, right answers, steady memory.
 
     python -m benchmarks.serving_load                      # a tiny untrained model, exported anew
     python -m benchmarks.serving_load runs/x/export --texts test.en --seconds 120 --clients 16
@@ -24,7 +24,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-SERVE = Path(__file__).resolve().parents[1] / "examples" / "serve_locally.py"
+SERVE = ("-m", "keras_transformer", "serve")
 WORDS = [
     "a",
     "the",
@@ -84,7 +84,7 @@ def start(directory, name):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, SERVE, directory, "--port", str(port), "--name", name]
+    command = [sys.executable, *SERVE, directory, "--port", str(port), "--name", name]
     server = subprocess.Popen(
         [*command, "--batch-size", "16", "--replay"],
         stdout=subprocess.PIPE,

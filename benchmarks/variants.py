@@ -9,7 +9,7 @@ from benchmarks import experiments
 from benchmarks.experiments import BLUE, ORANGE, interval, plus_minus
 from benchmarks.small_translator import D_FF_FACTOR, MAX_LENGTH, small_translator
 from benchmarks.symbols import BOS, PAD
-from examples.date_pairs import make_pairs, split_pairs
+from keras_transformer.recipes.dates import date_pairs, split_pairs
 from keras_transformer.text import SentencePieceTokenizer, translation_dataset
 
 FEW_PAIRS = 1000
@@ -129,7 +129,7 @@ class Dates:
 
     def __init__(self):
         seed = DATES["dates_seed"]
-        pairs = make_pairs(DATES["dates"], seed=seed)
+        pairs = date_pairs(DATES["dates"], seed=seed)
         self.train, self.held_out, _ = split_pairs(
             pairs, DATES["held_out"], DATES["rest"], seed=seed
         )

@@ -19,9 +19,9 @@ import keras
 import numpy as np
 from babel import Locale
 
-from date_pairs import all_kinds, write_pair
 from keras_transformer import Encoder, PositionalEncoding, TokenEmbedding
 from keras_transformer.checks import check_padding_invariance
+from keras_transformer.recipes.dates import all_kinds, write_pair
 from keras_transformer.text import CharacterTokenizer
 
 LANGUAGES = [

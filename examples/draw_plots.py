@@ -19,7 +19,6 @@ import keras
 import numpy as np
 from babel import Locale
 
-from date_pairs import all_kinds, write_pair
 from keras_transformer import (
     LearnedPositionalEncoding,
     MaskedAccuracy,
@@ -31,6 +30,7 @@ from keras_transformer import (
     plots,
 )
 from keras_transformer.decoding import GreedySearch
+from keras_transformer.recipes.dates import all_kinds, write_pair
 from keras_transformer.text import SentencePieceTokenizer, translation_dataset
 
 TEXT = "Saturday, August 10, 2024"

@@ -7,7 +7,7 @@ The format `text` alone has its two columns as they are.
 import re
 import unicodedata
 
-from parallel_text import read_lines
+from keras_transformer.recipes.parallel_text import read_lines
 
 SPACE = "\u2581"
 

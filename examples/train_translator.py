@@ -26,14 +26,20 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 import keras
 import numpy as np
 
-from date_pairs import make_pairs, split_pairs
 from installed import check_installed
 from keras_transformer import BeamSearch, plots
+from keras_transformer.recipes.dates import date_pairs, split_pairs
+from keras_transformer.recipes.parallel_text import hold_out, read_pairs, without_empty
+from keras_transformer.recipes.run_directory import (
+    RunDirectory,
+    digest_of,
+    in_utf8,
+    run_program,
+    say,
+)
 from keras_transformer.serving import Translator
 from keras_transformer.serving.sentences import find_sentences
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer
-from parallel_text import hold_out, read_pairs, without_empty
-from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from train_options import RECURRENT, parse_arguments
 from translator_models import describe, picture_title
 from translator_training import make_datasets, train_model
@@ -125,7 +131,7 @@ def reads_single_sentences(args, train):
 def read_corpus(args):
     """Returns training, validation and test pairs."""
     if args.source is None:
-        pairs = make_pairs(NUM_DATE_PAIRS, args.source_locale, args.target_locale, seed=args.seed)
+        pairs = date_pairs(NUM_DATE_PAIRS, args.source_locale, args.target_locale, seed=args.seed)
         return split_pairs(pairs, num_validation=1000, num_test=2000, seed=args.seed)
     train, num_empty = without_empty(read_pairs(args.source, args.target))
     if num_empty:

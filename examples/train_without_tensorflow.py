@@ -25,9 +25,15 @@ from installed import check_installed
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
+from keras_transformer.recipes.run_directory import (
+    RunDirectory,
+    digest_of,
+    in_utf8,
+    run_program,
+    say,
+)
 from plain_transducer import Transducer, how_to_export
 from plain_vocabulary import FORMS, Subwords, Symbols
-from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from symbol_pairs import READERS
 from transduce_options import SETTINGS, check_arguments, make_parser
 from transduce_results import summary_of, write_predictions

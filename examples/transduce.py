@@ -24,9 +24,15 @@ import keras
 from installed import check_installed
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.callbacks import ExactResume, MeasuredTensorBoard
+from keras_transformer.recipes.run_directory import (
+    RunDirectory,
+    digest_of,
+    in_utf8,
+    run_program,
+    say,
+)
 from keras_transformer.serving import Translator
 from keras_transformer.text import SymbolTokenizer, load_tokenizer, translation_dataset
-from run_directory import RunDirectory, digest_of, in_utf8, run_program, say
 from transduce_options import SETTINGS, parse_arguments
 from transduce_results import summary_of, write_predictions
 from transduce_training import compiled_model, read_corpus, train_model

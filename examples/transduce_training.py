@@ -17,9 +17,9 @@ from keras_transformer.callbacks import (
     TrainingLog,
     TranslationQuality,
 )
-from parallel_text import hold_out
+from keras_transformer.recipes.parallel_text import hold_out
+from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, say
 from positions import POSITIONS
-from run_directory import CheckLoss, KeepHistory, say
 from symbol_pairs import read_pairs
 from transduce_options import METRIC, SIZES
 

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from parallel_text import check_is_text
-
 
 def main():
     """Runs the program; returns its exit status."""
@@ -34,8 +32,7 @@ def main():
         stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
         with stream:
             data = stream.read()
-        check_is_text(data, args.file or "standard input")
-        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
         lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
         lines = lines if data else []
         for start in range(0, len(lines), max(args.batch_size, 1)):

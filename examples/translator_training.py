@@ -24,9 +24,9 @@ from keras_transformer.callbacks import (
     TrainingLog,
     TranslationQuality,
 )
+from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from keras_transformer.serving import Translator
 from keras_transformer.text import translation_dataset
-from run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from train_options import SIZES
 from translator_models import describe, new_model
 

@@ -1,28 +1,40 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
-from keras_transformer import batches, callbacks, decoding, layers, masking, models
-from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch, Sampling
-from keras_transformer.layers import (
-    ALiBi,
-    Decoder,
-    DecoderLayer,
-    Dropout,
-    Encoder,
-    EncoderLayer,
-    FeedForward,
-    LearnedPositionalEncoding,
-    MultiHeadAttention,
-    PositionalEncoding,
-    RelativePositionBias,
-    RotaryPositionalEncoding,
-    SimilarityAttention,
-    TokenEmbedding,
-)
-from keras_transformer.losses import MaskedCrossentropy
-from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
-from keras_transformer.models import RecurrentSeq2Seq, ScoreResult, Transformer
-from keras_transformer.optimizers import FusedAdam
-from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
+import os
+import sys
+
+
+def _is_command() -> bool:
+    """Whether this process is the command line, which answers `--help` before Keras is imported."""
+    # Python calls the program "-m" while it looks for the module to run.
+    program = os.path.basename([*getattr(sys, "argv", []), ""][0])
+    return program in ("-m", "keras-transformer", "keras-transformer.exe")
+
+
+if not _is_command():
+    from keras_transformer import batches, callbacks, decoding, layers, masking, models
+    from keras_transformer.decoding import BeamSearch, DecodeResult, GreedySearch, Sampling
+    from keras_transformer.layers import (
+        ALiBi,
+        Decoder,
+        DecoderLayer,
+        Dropout,
+        Encoder,
+        EncoderLayer,
+        FeedForward,
+        LearnedPositionalEncoding,
+        MultiHeadAttention,
+        PositionalEncoding,
+        RelativePositionBias,
+        RotaryPositionalEncoding,
+        SimilarityAttention,
+        TokenEmbedding,
+    )
+    from keras_transformer.losses import MaskedCrossentropy
+    from keras_transformer.metrics import MaskedAccuracy, PaddingRatio, Perplexity, TokenCount
+    from keras_transformer.models import RecurrentSeq2Seq, ScoreResult, Transformer
+    from keras_transformer.optimizers import FusedAdam
+    from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
 
 __all__ = [
     "ALiBi",

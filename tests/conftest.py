@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 REPOSITORY = TESTS.parent
 SHARED = REPOSITORY.parent / "shared"  # corpora too large for the repository; may be absent
 
-TENSORFLOW_ONLY = ("text", "serving", "interop", "examples", "benchmarks")
+TENSORFLOW_ONLY = ("text", "serving", "interop", "recipes", "commands", "examples", "benchmarks")
 
 # The first call of a compiled function is slow by nature, which is no fault of the property.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

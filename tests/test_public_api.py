@@ -16,6 +16,7 @@ FOLDERS = [
     "keras_transformer.layers",
     "keras_transformer.models",
     "keras_transformer.plots",
+    "keras_transformer.recipes",
     "keras_transformer.serving",
     "keras_transformer.text",
 ]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
 from plain_transducer import Transducer
 from plain_vocabulary import Subwords, Symbols
-from run_directory import RunDirectory
 from symbol_pairs import read_pairs
 from train_without_tensorflow import parse_arguments
 

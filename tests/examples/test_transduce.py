@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.text import load_tokenizer
-from run_directory import RunDirectory
 from symbol_pairs import read_pairs
 from tests.event_files import names_in_tensorboard
 from transduce import finish, tokenizers_of

@@ -1,4 +1,4 @@
-"""How the tests run train_translator.py and translate.py: as processes, on one small corpus."""
+"""How the tests run train_translator.py and the commands: as processes, on one small corpus."""
 
 import os
 import signal
@@ -9,13 +9,15 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TRAIN = EXAMPLES / "train_translator.py"
-TRANSLATE = EXAMPLES / "translate.py"
+COMMAND = ("-m", "keras_transformer")
+TRANSLATE = (*COMMAND, "translate")
 
 
 def run(script, *arguments, text=None):
-    """Runs a script; returns its status and what it printed."""
+    """Runs a script, or a command; returns its status and what it printed."""
+    given = script if isinstance(script, tuple) else (script,)
     return subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)],
+        [sys.executable, *map(str, [*given, *arguments])],
         capture_output=True,
         encoding="utf-8",
         input=text,

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 pytest.importorskip("prometheus_client")
 
-from rest_form import Refused
-from signature_runner import Signature, SignatureRunner, Spec
+from keras_transformer.serving.rest_form import Refused
+from keras_transformer.serving.signature_runner import Signature, SignatureRunner, Spec
 
 
 class Recorder:

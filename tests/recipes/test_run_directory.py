@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import ExactResume
-from run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
+from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
 from tests.locale_environments import environment
 
 
@@ -106,7 +106,7 @@ def test_settings_may_change_until_something_is_trained(directory):
 
 OPEN = r"""
 import sys, types
-from run_directory import RunDirectory, in_utf8, run_program
+from keras_transformer.recipes.run_directory import RunDirectory, in_utf8, run_program
 
 def run(args):
     directory = RunDirectory(args.output)

@@ -1,12 +1,15 @@
 """A beam search that keeps what it did at every step, and that as a tree of hypotheses."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops, tree
 
-from keras_transformer import BeamSearch
-from keras_transformer.decoding.search import IMPOSSIBLE
+from keras_transformer.arguments import Logits, LogProbs
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.hypotheses import Beams, Pool
+from keras_transformer.decoding.search import IMPOSSIBLE, Task
 
 
 class WatchedBeamSearch(BeamSearch):
@@ -16,22 +19,28 @@ class WatchedBeamSearch(BeamSearch):
     `following` the log-probabilities (1, beam, vocab) of what might follow at each step.
     """
 
-    def loop(self, unfinished, advance, beams):
+    def loop(
+        self,
+        unfinished: Callable[[Beams], Any],
+        advance: Callable[[Beams], Beams],
+        beams: Beams,
+    ) -> Beams:
         """Runs the search's loop in Python."""
-        self.beams, self.following = [kept(beams)], []
+        self.beams = [kept(beams)]
+        self.following: list[np.ndarray] = []
         while unfinished(beams):
             beams = advance(beams)
             self.beams.append(kept(beams))
         return beams
 
-    def next_log_probs(self, task, now, logits):
+    def next_log_probs(self, task: Task, now: Beams, logits: Logits) -> LogProbs:
         """Keeps what may follow each hypothesis."""
         log_probs = super().next_log_probs(task, now, logits)
         self.following.append(ops.convert_to_numpy(log_probs))
         return log_probs
 
 
-def kept(beams):
+def kept(beams: Beams) -> Beams:
     """The beams as arrays, without the model's caches."""
     parts = beams._replace(state=None, coverage=None)
     return tree.map_structure(lambda x: None if x is None else ops.convert_to_numpy(x), parts)
@@ -50,23 +59,26 @@ class Node(NamedTuple):
     length: int
     total: float
     score: float | None = None
-    following: list | None = None
+    following: list[tuple[int, float]] | None = None
 
 
 class Step(NamedTuple):
     """The hypotheses after a step: places of the live ones, and of the finished ones kept."""
 
-    live: list
-    finished: list
+    live: list[int]
+    finished: list[int]
 
 
-def hypotheses_of(search, bos_id, num_following=6):
+def hypotheses_of(
+    search: WatchedBeamSearch, bos_id: int, num_following: int = 6
+) -> tuple[list[Node], list[Step]]:
     """All hypotheses that a `WatchedBeamSearch` of one sentence kept: the nodes, and the steps."""
     nodes, steps = [Node(-1, bos_id, 0, 0.0)], [Step([0], [])]
-    live_at, finished_at = [{0: 0}], {}  # places by slot, and by (length, slot)
+    live_at: list[dict[int, int]] = [{0: 0}]  # places by slot
+    finished_at: dict[tuple[int, int], int] = {}  # places by length and slot
     for index, now in enumerate(search.beams[1:], start=1):
         live_at.append({})
-        for slot in np.flatnonzero(now.log_probs[0] > IMPOSSIBLE / 2):
+        for slot in map(int, np.flatnonzero(now.log_probs[0] > IMPOSSIBLE / 2)):
             parent = live_at[index - 1][now.paths[0, slot, index - 1]]
             live_at[index][slot] = len(nodes)
             total = float(now.log_probs[0, slot])
@@ -90,14 +102,16 @@ def hypotheses_of(search, bos_id, num_following=6):
     return nodes, steps
 
 
-def finished_of(pool):
+def finished_of(pool: Pool) -> list[tuple[Any, Any, Any]]:
     """Path, score and length of each finished hypothesis of the only sentence, the best first."""
     paths, scores, lengths = (part[0].reshape(-1, *part.shape[3:]) for part in pool)
     order = np.argsort(-scores, kind="stable")
     return [(paths[i], scores[i], lengths[i]) for i in order if scores[i] > IMPOSSIBLE / 2]
 
 
-def following_of(log_probs, count, taken):
+def following_of(
+    log_probs: np.ndarray, count: int, taken: Sequence[int]
+) -> list[tuple[int, float]]:
     """The `count` likeliest tokens, and those that the search took, the likeliest first."""
     order = np.argsort(-log_probs, kind="stable")
     likeliest = [int(i) for i in order[:count] if log_probs[i] > IMPOSSIBLE / 2]
@@ -106,7 +120,7 @@ def following_of(log_probs, count, taken):
     return [(token, float(log_probs[token])) for token in tokens]
 
 
-def ids_of(nodes, place):
+def ids_of(nodes: Sequence[Node], place: int) -> list[int]:
     """The ids of a hypothesis, `bos_id` first."""
     ids = []
     while place >= 0:

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from rest_form import Refused, answer_of, inputs_of
-from signature_runner import Signature, Spec
+from keras_transformer.serving.rest_form import Refused, answer_of, inputs_of
+from keras_transformer.serving.signature_runner import Signature, Spec
 
 TEXT = Spec("string", (None,))
 SIGNATURES = {

@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -9,12 +11,14 @@ import numpy as np
 class Refused(Exception):
     """A request that is not answered: an HTTP status and the reason."""
 
-    def __init__(self, status, reason):
+    def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
 
 
-def inputs_of(body, signatures):
+def inputs_of(
+    body: bytes, signatures: Mapping[str, Any]
+) -> tuple[str, dict[str, np.ndarray], bool]:
     """What a request asks for: signature, {input: array (rows,)}, and whether it came by rows.
 
     `instances` is a list of rows, each {input: value}, or the value where there is one input;
@@ -44,12 +48,12 @@ def inputs_of(body, signatures):
     return name, inputs, by_rows
 
 
-def is_columns(value):
+def is_columns(value: Any) -> bool:
     """Whether a JSON value names inputs, and is not a single string in base 64."""
     return isinstance(value, dict) and set(value) != {"b64"}
 
 
-def columns_of_rows(rows, specs):
+def columns_of_rows(rows: Any, specs: Mapping[str, Any]) -> dict[str, list[Any]]:
     """{input: list of values} of a list of rows."""
     if not isinstance(rows, list):
         raise Refused(400, '"instances" must be a list')
@@ -61,7 +65,7 @@ def columns_of_rows(rows, specs):
     return {key: [row[key] for row in rows] for key in specs}
 
 
-def array_of(key, values, spec):
+def array_of(key: str, values: Any, spec: Any) -> np.ndarray:
     """The values of one input as an array of its type."""
     if not isinstance(values, list):
         raise Refused(400, f"{key} must be a list of values")
@@ -79,7 +83,7 @@ def array_of(key, values, spec):
         raise Refused(400, f"{key} must hold numbers of {spec.dtype}") from error
 
 
-def bytes_of(key, value):
+def bytes_of(key: str, value: Any) -> bytes:
     """A string of JSON as bytes; one with lone surrogates as UTF-8 cannot have them."""
     if isinstance(value, str):
         # A lone surrogate becomes U+FFFD, as in a browser's own encoder.
@@ -92,18 +96,18 @@ def bytes_of(key, value):
     raise Refused(400, f"{key} must hold strings")
 
 
-def answer_of(outputs, by_rows):
+def answer_of(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]:
     """JSON of {output: array}: `predictions` by rows, or `outputs` by columns."""
     columns = {key: values_of(array) for key, array in outputs.items()}
     if not by_rows:
         return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if len(columns) == 1:
-        rows = next(iter(columns.values()))
-    return {"predictions": rows}
+        return {"predictions": next(iter(columns.values()))}
+    rows = zip(*columns.values(), strict=True)
+    return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def values_of(array):
+def values_of(array: np.ndarray) -> list[Any]:
     """An array as lists; strings of bytes as text."""
     if array.dtype != object:
         if not np.all(np.isfinite(array)):

@@ -3,21 +3,19 @@
 import ast
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
-import translate
-from run_directory import RunDirectory
-from run_readme import FILES
+from keras_transformer.commands.main import make_parser
+from keras_transformer.recipes.run_directory import RunDirectory
+from keras_transformer.recipes.run_readme import FILES
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CARD = """{"languages": {"source": "en", "target": "de"}, "jit_compile": true,
 "texts": {"input": ["Text {as} it is."], "output": ["Small letters alone."]}}"""
 SERVER_OPTIONS = {"rest_api_port", "model_name", "model_base_path", "xla_cpu_compilation_enabled"}
 # Each command of the file prints its arguments, each on a line.
 PRINTS = """{ printf '%s\\n' "$@"; }"""
-SHELL = f"python() {PRINTS}; tensorflow_model_server() {PRINTS}"
+SHELL = f"keras-transformer() {PRINTS}; tensorflow_model_server() {PRINTS}"
 
 
 def readme(path, card=CARD, pair=("two\tdogs\n{}", 'zwei "Hunde"')):
@@ -29,15 +27,6 @@ def readme(path, card=CARD, pair=("two\tdogs\n{}", 'zwei "Hunde"')):
     (path / "summary.txt").touch()
     RunDirectory(path).write_readme("A run.", "Transformer", "BLEU: 1", pair)
     return (path / "README.txt").read_text(encoding="utf-8")
-
-
-def server():
-    """serve_locally.py, or skips the test where what a server needs is not installed."""
-    for needed in ("prometheus_client", "uvicorn", "fastapi"):
-        pytest.importorskip(needed)
-    import serve_locally
-
-    return serve_locally
 
 
 def blocks(text):
@@ -53,12 +42,16 @@ def blocks(text):
 
 
 def commands(text):
-    return [block for block in blocks(text) if block.startswith(("python ", "tensorflow_model_"))]
+    return [
+        block
+        for block in blocks(text)
+        if block.startswith(("keras-transformer ", "tensorflow_model_"))
+    ]
 
 
 @pytest.mark.parametrize("name", ["run", "a run's $HOME", "de–en; ls"])
 @pytest.mark.parametrize("xla", [True, False])
-def test_a_shell_runs_each_command_as_it_is_printed(tmp_path, monkeypatch, name, xla):
+def test_a_shell_runs_each_command_as_it_is_printed(tmp_path, name, xla):
     text = readme(tmp_path / name, CARD if xla else CARD.replace("true", "false"))
     export = str(tmp_path / name / "export")
     found = commands(text)
@@ -69,12 +62,8 @@ def test_a_shell_runs_each_command_as_it_is_printed(tmp_path, monkeypatch, name,
         shell = ["bash", "-c", f"{SHELL}\n{command}"]
         lines = subprocess.run(shell, capture_output=True, encoding="utf-8", check=True).stdout
         given = lines.splitlines()
-        if command.startswith("python "):
-            script = EXAMPLES.parent / given[0]
-            module = translate if script.name == "translate.py" else server()
-            assert script == Path(module.__file__)
-            monkeypatch.setattr("sys.argv", given)
-            assert module.parse_arguments().directory.startswith(export)
+        if command.startswith("keras-transformer "):
+            assert make_parser().parse_args(given).model == str(tmp_path / name)
         else:
             options = dict(option.removeprefix("--").split("=", 1) for option in given)
             assert set(options) <= SERVER_OPTIONS
@@ -98,12 +87,10 @@ def test_it_says_what_goes_in_what_comes_out_and_what_files_there_are(tmp_path):
     assert '    two\tdogs {}\n    zwei "Hunde"\n' in text
     listed = [line.split()[0] for line in text.splitlines() if line.split()[:1]]
     assert {name for name in FILES if name in listed} == {"summary.txt", "export"}
-    assert str(EXAMPLES.parent) in text
-    assert shlex.split(commands(text)[0])[1:] == [
-        "examples/translate.py",
-        str(tmp_path / "run" / "export" / "1"),
-        "FILE",
-    ]
+    given = [shlex.split(command)[1:] for command in commands(text)]
+    run = str(tmp_path / "run")
+    assert given[0] == ["translate", run, "FILE"]
+    assert given[2] == ["serve", run]
 
 
 def test_languages_that_nobody_knows_are_not_named(tmp_path):

@@ -3,26 +3,22 @@
 import functools
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from explore_attention import explore, load_run, page_of, write_page
 from keras_transformer import (
     BeamSearch,
     LearnedPositionalEncoding,
     RecurrentSeq2Seq,
     Transformer,
 )
+from keras_transformer.recipes.attention_explorer import explore, page_of, write_page
+from keras_transformer.recipes.watched_search import WatchedBeamSearch, hypotheses_of, ids_of
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
-from watched_search import WatchedBeamSearch, hypotheses_of, ids_of
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "explore_attention.py"
 SENTENCE = "fab"
 LAYERS, HEADS, BEAM, LONGEST = 2, 3, 5, 7
 TOKENIZER = CharacterTokenizer.train(["abcdefg"])
@@ -269,43 +265,3 @@ def test_the_page_names_nothing_outside_of_itself():
     assert "{{" not in page
     assert not re.search(r"https?:|//\w|\bsrc=|@import|url\(|fetch\(|XMLHttp|import\(", page)
     assert re.findall(r'href="([^"]*)"', page) == ["data:,"]  # the icon: none
-
-
-def write_run(path, model):
-    path.mkdir()
-    model.save(path / "model.keras")
-    TOKENIZER.save(path / "source.tokenizer")
-
-
-def test_a_run_is_loaded_with_the_tokenizer_of_each_side(tmp_path):
-    write_run(tmp_path / "run", transformer())
-    model, source, target = load_run(tmp_path / "run")
-    assert source is target
-    CharacterTokenizer.train(["xyz"]).save(tmp_path / "run" / "target.tokenizer")
-    _, source, target = load_run(tmp_path / "run")
-    assert (source.vocab_size, target.vocab_size) == (TOKENIZER.vocab_size, 4 + 3)
-    with pytest.raises(ValueError, match="must be the directory of a finished run"):
-        load_run(tmp_path)
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, EXAMPLE, *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-
-
-@pytest.mark.slow
-def test_the_program_writes_the_page_and_says_the_translation(tmp_path):
-    write_run(tmp_path / "run", transformer())
-    output = tmp_path / "page.html"
-    done = run(tmp_path / "run", SENTENCE, "--output", output, "--beam-size", 2)
-    assert done.returncode == 0, done.stderr
-    data = explored(beam_size=2)
-    assert done.stdout.splitlines()[-1] == f"{output}: {data['translation']}"
-    assert output.read_text(encoding="utf-8") == page_of(data)
-    done = run(tmp_path / "run", SENTENCE, "--beam-size", 0)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: `beam_size` must be")

@@ -1,4 +1,4 @@
-"""serve_locally.py as a user runs it: a real server, real requests, a real browser."""
+"""The local server as a user runs it: a real server, real requests, a real browser."""
 
 import concurrent.futures
 import json
@@ -11,29 +11,27 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.serving.trained import translator, words
 
-pytest.importorskip("fastapi", reason="the example needs the extra `serving`")
+pytest.importorskip("fastapi", reason="needs the extra `serving`")
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-SERVE = EXAMPLES / "serve_locally.py"
+SERVE = (sys.executable, "-m", "keras_transformer", "serve")
 pytestmark = pytest.mark.slow
 
 
 class Server:
-    """A running serve_locally.py on a free port."""
+    """A running server on a free port."""
 
     def __init__(self, directory, *arguments):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.process = subprocess.Popen(
-            [sys.executable, SERVE, directory, "--port", str(self.port), *map(str, arguments)],
+            [*SERVE, directory, "--port", str(self.port), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             encoding="utf-8",
@@ -174,12 +172,10 @@ def compiled_shapes(server):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["nowhere"], "holds no SavedModel"), (["x", "--port", "99999"], "--port must be")],
+    [(["nowhere"], "there is no such directory"), (["x", "--port", "99999"], "--port must be")],
 )
 def test_what_it_cannot_serve_it_says(arguments, message):
-    done = subprocess.run(
-        [sys.executable, SERVE, *arguments], capture_output=True, encoding="utf-8", check=False
-    )
+    done = subprocess.run([*SERVE, *arguments], capture_output=True, encoding="utf-8", check=False)
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr

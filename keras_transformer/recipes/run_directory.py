@@ -9,22 +9,25 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import keras
 
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
-from run_readme import readme_of
+from keras_transformer.recipes.run_readme import readme_of
 
 
 class RunDirectory:
     """Keeps what a run has finished, each file written whole or not at all."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
 
-    def open(self, settings):
+    def open(self, settings: dict[str, Any]) -> None:
         """Makes the directory, or checks that the one there is of a run with these settings."""
         settings = json.loads(json.dumps(settings))
         file = self.path / "settings.json"
@@ -51,7 +54,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
 
-    def check_start(self, settings, names):
+    def check_start(self, settings: dict[str, Any], names: Iterable[str]) -> None:
         """Checks that a run with these settings can start from the model of this one."""
         if not all((self.path / name).exists() for name in ("settings.json", "model.keras")):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
@@ -59,27 +62,27 @@ class RunDirectory:
         if differing := differences(found, settings, names):
             raise ValueError(f"{self.path} is no run to start from: {differing}.")
 
-    def _is_free(self):
+    def _is_free(self) -> bool:
         """Whether the path is a directory with nothing in it but what a crash left half written."""
         return self.path.is_dir() and all(f.name.startswith(".") for f in self.path.iterdir())
 
-    def write(self, name, text):
+    def write(self, name: str, text: str) -> None:
         """Writes a text file atomically."""
         scratch = self.path / f".{name}"
         scratch.write_text(text, encoding="utf-8")
         os.replace(scratch, self.path / name)
 
-    def save_model(self, model, name):
+    def save_model(self, model: keras.Model, name: str) -> None:
         """Saves a `.keras` file atomically."""
         scratch = self.path / f".{name}"
         model.save(scratch)
         os.replace(scratch, self.path / name)
 
-    def epochs_done(self):
+    def epochs_done(self) -> int:
         """Returns the number of finished epochs."""
         return ExactResume(self.path).epoch
 
-    def write_history(self, rows):
+    def write_history(self, rows: Sequence[dict[str, float]]) -> None:
         """Writes history.csv, a list of one dict an epoch."""
         scratch = self.path / ".history.csv"
         with open(scratch, "w", newline="", encoding="utf-8") as file:
@@ -89,7 +92,7 @@ class RunDirectory:
             writer.writerows(rows)
         os.replace(scratch, self.path / "history.csv")
 
-    def read_history(self, epochs):
+    def read_history(self, epochs: int) -> list[dict[str, float]]:
         """Returns the rows of the first `epochs` epochs."""
         if not epochs:
             return []
@@ -100,13 +103,13 @@ class RunDirectory:
             ]
         return [{**row, "epoch": int(row["epoch"])} for row in rows[:epochs]]
 
-    def draw_learning_curve(self):
+    def draw_learning_curve(self) -> None:
         """Draws history.csv as learning_curve.png, where matplotlib is installed."""
         if importlib.util.find_spec("matplotlib"):
             figure = plots.learning_curve(self.path / "history.csv")
             figure.savefig(self.path / "learning_curve.png", dpi=120)
 
-    def write_readme(self, title, model, summary, pair):
+    def write_readme(self, title: str, model: str, summary: str, pair: tuple[str, str]) -> None:
         """Writes README.txt, once there is an export; see `readme_of`."""
         file = self.path / "export" / "1" / "assets.extra" / "model_card.json"
         card = json.loads(file.read_text(encoding="utf-8"))
@@ -114,7 +117,7 @@ class RunDirectory:
         here = str(self.path.absolute())
         self.write("README.txt", text.replace(here, as_utf8(here)))
 
-    def export(self, translator, scores):
+    def export(self, translator: Any, scores: str) -> None:
         """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""
         path = self.path / "export" / "1"
         scratch, older = self.path / ".export", self.path / ".export-before"
@@ -130,7 +133,7 @@ class RunDirectory:
         os.replace(scratch, path)
         shutil.rmtree(older, ignore_errors=True)
 
-    def load_model(self, name="model.keras"):
+    def load_model(self, name: str = "model.keras") -> keras.Model:
         """Loads a `.keras` file of the run."""
         return keras.saving.load_model(self.path / name)
 
@@ -138,12 +141,13 @@ class RunDirectory:
 class CheckLoss(keras.callbacks.Callback):
     """Ends the program when the loss is no number; before what others would keep of the epoch."""
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Checks the losses."""
         for name in ("loss", "val_loss"):
-            if not math.isfinite(logs.get(name, 0)):
+            loss = (logs or {}).get(name, 0)
+            if not math.isfinite(loss):
                 sys.exit(
-                    f"error: the {name} of epoch {epoch + 1} is {logs[name]}: the training has "
+                    f"error: the {name} of epoch {epoch + 1} is {loss}: the training has "
                     "diverged. The epochs before are kept."
                 )
 
@@ -155,17 +159,20 @@ class KeepHistory(keras.callbacks.Callback):
     so they count what is measured, saved and shown between two epochs.
     """
 
-    def __init__(self, directory, history, minutes):
+    def __init__(
+        self, directory: RunDirectory, history: list[dict[str, float]], minutes: float
+    ) -> None:
         super().__init__()
         self.directory, self.history, self.minutes = directory, history, minutes
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Starts the clock."""
         self.began = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes the row of the epoch."""
         # TranslationQuality repeats a figure until the next, and tells its epoch: NAME_epoch.
+        logs = logs or {}
         epochs = {f"{name}_epoch" for name in logs}
         row = {
             name: float(value)
@@ -184,10 +191,10 @@ class KeepHistory(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def run_program(run, args, started):
+def run_program(run: Callable[[Any], None], args: Any, started: float) -> int:
     """Runs `run(args)`, then tells the time since `started` and the summary; gives the status."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # what a locale cannot print must not stop a training
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a locale may lack letters
     try:
         run(args)
     except KeyboardInterrupt:
@@ -201,7 +208,7 @@ def run_program(run, args, started):
     return 0
 
 
-def digest_of(pairs):
+def digest_of(pairs: Iterable[Sequence[str]]) -> str:
     """Returns 16 characters that tell these pairs of texts from others."""
     digest = hashlib.sha256()
     for pair in pairs:
@@ -209,7 +216,7 @@ def digest_of(pairs):
     return digest.hexdigest()[:16]
 
 
-def in_utf8(settings):
+def in_utf8(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings with file names, which are strings, that no locale changes."""
     return {
         name: as_utf8(value) if isinstance(value, str) else value
@@ -217,12 +224,12 @@ def in_utf8(settings):
     }
 
 
-def as_utf8(argument):
+def as_utf8(argument: str) -> str:
     """Returns a string of the command line as UTF-8 reads its bytes, whatever the locale says."""
     return os.fsencode(argument).decode("utf-8", "backslashreplace")
 
 
-def differences(found, settings, names):
+def differences(found: dict[str, Any], settings: dict[str, Any], names: Iterable[str]) -> str:
     """Says which of the settings named are not as found; "" when all are."""
     return ", ".join(
         f"{name} was {found.get(name)!r} and is {settings.get(name)!r}"
@@ -231,12 +238,12 @@ def differences(found, settings, names):
     )
 
 
-def language_of(settings, side):
+def language_of(settings: dict[str, Any], side: str) -> str:
     """What is known of a side's language: its locale, or how its file's name ends."""
     file = Path(str(settings.get(side) or "").removesuffix(".gz"))
     return settings.get(f"{side}_locale") or file.suffix[1:]
 
 
-def say(line):
+def say(line: str) -> None:
     """Prints a line at once."""
     print(line, flush=True)

@@ -2,10 +2,11 @@
 
 import asyncio
 import concurrent.futures
-import os
 import time
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import prometheus_client
@@ -14,7 +15,8 @@ import tensorflow_text  # noqa: F401  (registers the operations of the SavedMode
 from google.protobuf.json_format import MessageToDict
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from rest_form import Refused
+from keras_transformer.serving.rest_form import Refused
+from keras_transformer.serving.saved_model import tensorflow_path
 
 # Their outputs have one shape whatever else is in the batch; those of `align` do not.
 BATCHED = ("serving_default", "n_best", "score", "translate", "encode")
@@ -24,8 +26,8 @@ class Signature(NamedTuple):
     """A function of the export, and the types of its inputs and outputs."""
 
     function: Any
-    inputs: dict
-    outputs: dict
+    inputs: dict[str, "Spec"]
+    outputs: dict[str, "Spec"]
     model: Any  # kept, because the function uses its variables
 
 
@@ -33,7 +35,7 @@ class Waiting(NamedTuple):
     """A request in the queue."""
 
     signature: str
-    inputs: dict
+    inputs: dict[str, np.ndarray]
     rows: int
     until: float
     answer: asyncio.Future
@@ -43,15 +45,10 @@ class Spec(NamedTuple):
     """Type and shape of an input or output."""
 
     dtype: str
-    shape: tuple
+    shape: tuple[int | None, ...]
 
 
-def tensorflow_path(path):
-    """`path` as a str that TensorFlow, which writes names in UTF-8, gives the bytes of Python's."""
-    return os.fsencode(path).decode("utf-8", "surrogateescape")
-
-
-def load_signatures(directory):
+def load_signatures(directory: str | PathLike[str]) -> dict[str, Signature]:
     """The signatures of a SavedModel by name."""
     model = tf.saved_model.load(tensorflow_path(directory))
     found = {}
@@ -69,7 +66,7 @@ def load_signatures(directory):
     return found
 
 
-def signature_definitions(directory):
+def signature_definitions(directory: str | PathLike[str]) -> dict[str, Any]:
     """The signatures as TensorFlow Serving describes them: their protocol buffers as JSON."""
     saved_model = SavedModel.FromString(Path(directory, "saved_model.pb").read_bytes())
     return {
@@ -89,29 +86,31 @@ class SignatureRunner:
     rows, unless one alone has more. A request that waits longer than its time is given up.
     """
 
-    def __init__(self, signatures, batch_size, wait, queue):
+    def __init__(
+        self, signatures: Mapping[str, Signature], batch_size: int, wait: float, queue: int
+    ) -> None:
         self.signatures = signatures
         self.batch_size = batch_size
         self.wait = wait
         self.queue_size = queue
-        self.queue = []
-        self.batches = None
+        self.queue: list[Waiting] = []
+        self.batches: Any = None
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Self:
         self.arrived = asyncio.Condition()
         self.thread = concurrent.futures.ThreadPoolExecutor(1)
         self.closing = False
         self.task = asyncio.create_task(self._serve())
         return self
 
-    async def __aexit__(self, *error):
+    async def __aexit__(self, *error: object) -> None:
         self.closing = True
         async with self.arrived:
             self.arrived.notify_all()
         await self.task
         self.thread.shutdown()
 
-    def count_in(self, registry):
+    def count_in(self, registry: prometheus_client.CollectorRegistry) -> None:
         """Adds what is measured here to the metrics."""
         self.batches = prometheus_client.Histogram(
             "batch_rows", "Texts translated at once.", buckets=[2**n for n in range(11)],
@@ -124,18 +123,18 @@ class SignatureRunner:
             "compiled_shapes", "Shapes met, each of which was compiled.", registry=registry
         ).set_function(self.compiled_shapes)
 
-    def compiled_shapes(self):
+    def compiled_shapes(self) -> int:
         """How many shapes the functions of the export have met so far."""
         model = next(iter(self.signatures.values())).model
         return sum(int(shapes.numpy().sum()) for shapes in getattr(model, "shapes_met", ()))
 
-    def warm_up(self):
+    def warm_up(self) -> None:
         """Runs what the page needs once, so that nobody waits for a compilation."""
         for name, rows in (("serving_default", 1), ("n_best", 1), ("align", 1), ("n_best", 8)):
             if name in self.signatures:
                 self._run(name, {"text": np.array([b"a"] * rows, object)})
 
-    def replay(self, directory):
+    def replay(self, directory: str | PathLike[str]) -> int:
         """Runs the requests that an export has for warming up a server; returns how many."""
         from tensorflow_serving.apis import prediction_log_pb2
 
@@ -149,7 +148,9 @@ class SignatureRunner:
             self._run(request.model_spec.signature_name, arrays)
         return len(records)
 
-    async def run(self, signature, inputs, timeout):
+    async def run(
+        self, signature: str, inputs: dict[str, np.ndarray], timeout: float
+    ) -> dict[str, np.ndarray]:
         """The outputs, {name: array}, of one request; `Refused` when it cannot be answered."""
         rows = len(next(iter(inputs.values())))
         self.queue = [one for one in self.queue if not one.answer.done()]  # others gave up
@@ -165,7 +166,7 @@ class SignatureRunner:
         except TimeoutError:
             raise Refused(504, f"no answer within {timeout:g} seconds") from None
 
-    async def _serve(self):
+    async def _serve(self) -> None:
         while True:
             async with self.arrived:
                 await self.arrived.wait_for(lambda: self.queue or self.closing)
@@ -176,11 +177,12 @@ class SignatureRunner:
             if batch:
                 await self._answer(batch)
 
-    def _next_batch(self):
+    def _next_batch(self) -> list[Waiting]:
         """Takes the requests that are run next out of the queue; none are left that gave up."""
         now = time.monotonic()
         self.queue = [one for one in self.queue if one.until > now and not one.answer.done()]
-        batch, rows = [], 0
+        batch: list[Waiting] = []
+        rows = 0
         for one in list(self.queue):
             first = batch[0] if batch else one
             alike = one is first or (one.signature == first.signature and one.signature in BATCHED)
@@ -190,7 +192,7 @@ class SignatureRunner:
                 self.queue.remove(one)
         return batch
 
-    async def _answer(self, batch):
+    async def _answer(self, batch: list[Waiting]) -> None:
         name = batch[0].signature
         inputs = {
             key: np.concatenate([one.inputs[key] for one in batch]) for key in batch[0].inputs
@@ -215,7 +217,7 @@ class SignatureRunner:
             if not one.answer.done():  # its client may have given up
                 one.answer.set_result(part)
 
-    def _run(self, name, inputs):
+    def _run(self, name: str, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         signature = self.signatures[name]
         tensors = {
             key: tf.constant(array, signature.inputs[key].dtype, array.shape)
@@ -225,7 +227,7 @@ class SignatureRunner:
         return {key: outputs[key].numpy() for key in sorted(outputs)}
 
 
-def reason_of(error):
+def reason_of(error: Exception) -> str:
     """The message of an error of TensorFlow's, without where in the graph it happened."""
     lines = [line.strip() for line in str(error).splitlines()]
     kept = [line for line in lines if line and "[[{{" not in line]

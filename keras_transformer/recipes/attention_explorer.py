@@ -1,70 +1,40 @@
-"""Writes one HTML file that shows where a trained translator looks, and how its search decides.
+"""One HTML file that shows where a trained translator looks, and how its search decides.
 
-    python examples/explore_attention.py runs/en-de "A man in an orange hat." --output hat.html
-
-Open the file in a browser; it needs no server and no network. Point at a word to see where each
-head of each layer looks; step through the decoding to see the hypotheses of the beam, what might
-follow each, and which go on. The weights and the steps are the model's and the search's own.
+The weights and the steps are the model's and the search's own. The page needs no server and no
+network.
 """
 
-import argparse
 import json
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["KERAS_BACKEND"] = "tensorflow"  # texts need it
-
+import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer import RecurrentSeq2Seq, Transformer
-from keras_transformer.text import load_tokenizer
-from run_directory import RunDirectory, say
-from watched_search import WatchedBeamSearch, hypotheses_of, ids_of
+from keras_transformer.models import RecurrentSeq2Seq, Transformer
+from keras_transformer.recipes.watched_search import (
+    Node,
+    WatchedBeamSearch,
+    hypotheses_of,
+    ids_of,
+)
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-SCRIPTS = ("explore_attention.js", "explore_attention_maps.js", "explore_attention_steps.js")
+SCRIPTS = [f"attention_explorer{part}.js" for part in ("", "_maps", "_steps")]
 ROWS_PER_CALL = 32  # hypotheses whose weights are computed at once
-LARGE = 10  # megabytes
 MAX_TOKENS = 100  # of the sentence: a page with more could not be read
 
 
-def main():
-    """Runs the program; returns its exit status."""
-    args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")  # whatever the locale says
-    try:
-        say(f"Loading {args.directory} ...")
-        model, *tokenizers = load_run(args.directory)
-        search = WatchedBeamSearch(args.beam_size, args.length_penalty)
-        say(f"Translating, beam {args.beam_size}, and reading every layer's weights ...")
-        data = explore(model, *tokenizers, args.sentence, search)
-        write_page(Path(args.output), data)
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    size = os.path.getsize(args.output) / 1e6
-    steps, hypotheses = len(data["steps"]) - 1, len(data["nodes"]) - 1
-    say(f"{steps} steps, {hypotheses} hypotheses, a page of {size:,.1f} MB")
-    if size > LARGE:
-        say("A smaller --beam-size or a shorter sentence gives a smaller page.")
-    say(f"{args.output}: {data['translation']}")
-    return 0
-
-
-def load_run(path):
-    """The model of a run that train_translator.py wrote, and its two tokenizers."""
-    directory = RunDirectory(path)
-    if not (directory.path / "model.keras").exists():
-        raise ValueError(f"{path} must be the directory of a finished run: it has no model.keras")
-    source = load_tokenizer(directory.path / "source.tokenizer")
-    target = directory.path / "target.tokenizer"
-    return directory.load_model(), source, load_tokenizer(target) if target.exists() else source
-
-
-def explore(model, source_tokenizer, target_tokenizer, sentence, search):
+def explore(
+    model: keras.Model,
+    source_tokenizer: Any,
+    target_tokenizer: Any,
+    sentence: str,
+    search: WatchedBeamSearch,
+) -> dict[str, Any]:
     """Translates `sentence` and returns what the page shows, fit for JSON."""
     check_model(model)
     source_ids = checked_ids(source_tokenizer, sentence)
@@ -98,7 +68,7 @@ def explore(model, source_tokenizer, target_tokenizer, sentence, search):
     }
 
 
-def check_model(model):
+def check_model(model: keras.Model) -> None:
     """Raises `ValueError` for a model that attends to nothing, or in a way that is not known."""
     if not isinstance(model, (Transformer, RecurrentSeq2Seq)):
         raise ValueError(
@@ -109,7 +79,7 @@ def check_model(model):
         raise ValueError("`model` must have attention. Received: model with attention=None")
 
 
-def checked_ids(tokenizer, sentence):
+def checked_ids(tokenizer: Any, sentence: str) -> list[int]:
     """The ids of `sentence` with `eos_id`, or `ValueError` when there are too few or too many."""
     ids = tokenizer.tokenize([sentence])[0].numpy().tolist()
     if not 0 < len(ids) <= MAX_TOKENS:
@@ -120,25 +90,27 @@ def checked_ids(tokenizer, sentence):
     return [*ids, tokenizer.eos_id]
 
 
-def texts_of(tokenizer, nodes):
+def texts_of(tokenizer: Any, nodes: Sequence[Node]) -> list[str]:
     """The text of every hypothesis."""
     ids = [ids_of(nodes, place)[1:] for place in range(len(nodes))]
     return [text.decode("utf-8") for text in tokenizer.detokenize(ids).numpy()]
 
 
-def taken_of(nodes, place, tokens):
+def taken_of(nodes: Sequence[Node], place: int, tokens: Sequence[int]) -> list[int | None]:
     """The hypothesis that each of `tokens` made of the one at `place`, None where dropped."""
     children = {node.token: n for n, node in enumerate(nodes) if node.parent == place}
     return [children.get(token) for token in tokens]
 
 
-def weights_of(model, source_ids, nodes):
+def weights_of(
+    model: keras.Model, source_ids: Sequence[int], nodes: Sequence[Node]
+) -> dict[Any, Any]:
     """By hypothesis, the weights with which its next token is written; and the encoder's.
 
     Those of a hypothesis are {"cross": [layer][head][source], "decoder": [layer][head][target]}.
     A model without self-attention gives "cross" alone, and None for the encoder.
     """
-    weights = {"encoder": None}
+    weights: dict[Any, Any] = {"encoder": None}
     places = [place for place, node in enumerate(nodes) if node.following is not None]
     for start in range(0, len(places), ROWS_PER_CALL):
         some = places[start : start + ROWS_PER_CALL]
@@ -157,7 +129,9 @@ def weights_of(model, source_ids, nodes):
     return weights
 
 
-def attention_of(model, source_ids, target_ids):
+def attention_of(
+    model: keras.Model, source_ids: np.ndarray, target_ids: np.ndarray
+) -> dict[str, np.ndarray]:
     """The model's weights of each kind, (batch, layers, heads, query, key)."""
     kinds = {"cross": model.attention_weights(source_ids, target_ids)}
     if isinstance(model, Transformer):
@@ -169,12 +143,12 @@ def attention_of(model, source_ids, target_ids):
     }
 
 
-def rounded(weights):
+def rounded(weights: Any) -> np.ndarray:
     """Shares as whole thousandths: what the page shows, in a third of the bytes."""
     return np.round(np.asarray(weights) * 1000).astype(int)
 
 
-def packed(weights):
+def packed(weights: Any) -> Any:
     """The last axis of nested lists of whole thousandths as text, a letter a weight.
 
     The least have the letters from "]" to "~", of one byte; the others, from U+00A1 on, have two.
@@ -184,7 +158,7 @@ def packed(weights):
     return "".join(chr(weight + (93 if weight < 34 else 127)) for weight in weights)
 
 
-def write_page(path, data):
+def write_page(path: Path, data: dict[str, Any]) -> None:
     """Writes the page, whole or not at all."""
     page = page_of(data).encode("utf-8")
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
@@ -195,7 +169,7 @@ def write_page(path, data):
         scratch.unlink(missing_ok=True)
 
 
-def page_of(data):
+def page_of(data: dict[str, Any]) -> str:
     """The HTML file; no text in `data` can end its script or be read as markup."""
     nodes = [
         {**node, "weights": {kind: packed(part) for kind, part in node["weights"].items()}}
@@ -213,20 +187,3 @@ def page_of(data):
     page = page.replace("{{script}}", "\n".join(scripts))
     before, after = page.split("{{data}}")  # put in last, so that nothing in it is replaced
     return f"{before}{text}{after}"
-
-
-def parse_arguments():
-    """Returns the command line's arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("directory", metavar="RUN", help="the directory that a training wrote")
-    parser.add_argument("sentence", metavar="SENTENCE", help="what to translate")
-    parser.add_argument("--output", default="attention.html", metavar="FILE", help="the page")
-    parser.add_argument("--beam-size", type=int, default=4, help="live hypotheses (default: 4)")
-    parser.add_argument("--length-penalty", type=float, default=0.6, help="default: 0.6")
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,9 @@
 """README.txt of a training run: how to use what it made."""
 
 import shlex
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 README = """\
 {title}
@@ -17,9 +19,8 @@ The first pair that it was tested with:
     {source}
     {target}
 
-Commands are for the directory {directory}
-Translate a file or standard input with TensorFlow and TF Text alone:
-    python examples/translate.py {export}/1 FILE
+Translate a file or standard input:
+    keras-transformer translate {run} FILE
 
 In Python:
     import tensorflow as tf, tensorflow_text
@@ -29,8 +30,8 @@ In Python:
 TensorFlow Serving takes the directory of exports as the model's base path:
     tensorflow_model_server --rest_api_port=8501 --model_name=translator \\
         --model_base_path={export}{flag}
-{advice}To try it without a server:
-    python examples/serve_locally.py {export}
+{advice}To try it in a browser:
+    keras-transformer serve {run}
 
 {files}
 """
@@ -55,7 +56,14 @@ FILES = {
 }
 
 
-def readme_of(path, title, model, summary, pair, card):
+def readme_of(
+    path: str | PathLike[str],
+    title: str,
+    model: str,
+    summary: str,
+    pair: tuple[str, str],
+    card: dict[str, Any],
+) -> str:
     """The text of README.txt.
 
     Args:
@@ -83,7 +91,7 @@ def readme_of(path, title, model, summary, pair, card):
         **texts,
         source=source,
         target=target,
-        directory=f"that holds examples/: {Path(__file__).absolute().parents[1]}",
+        run=shlex.quote(str(path)),
         export=shlex.quote(str(path / "export")),
         saved_model=str(path / "export" / "1"),
         flag=FLAG if card["jit_compile"] else "",

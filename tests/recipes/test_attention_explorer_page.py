@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from explore_attention import explore, page_of
 from keras_transformer import RecurrentSeq2Seq
+from keras_transformer.recipes.attention_explorer import explore, page_of
+from keras_transformer.recipes.watched_search import WatchedBeamSearch
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
-from tests.examples.test_explore_attention import explored, transformer
+from tests.recipes.test_attention_explorer import explored, transformer
 from tests.serving.trained import translator
-from watched_search import WatchedBeamSearch
 
 pytestmark = pytest.mark.slow
 SENTENCE, BEAM = "fab", 4

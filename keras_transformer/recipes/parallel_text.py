@@ -6,7 +6,11 @@ import random
 import re
 import unicodedata
 import zlib
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
+
+Pair = tuple[str, str]
 
 GZIP_MAGIC = b"\x1f\x8b"
 # How files begin that are no text in UTF-8, what they are, and what makes such text of them.
@@ -21,7 +25,7 @@ KINDS = (
 )
 
 
-def read_lines(path):
+def read_lines(path: str | PathLike[str]) -> list[str]:
     """Returns the lines of a UTF-8 text file, plain or gzip, without their line ends.
 
     Only line feeds end a line: other separators may stand inside a sentence.
@@ -56,7 +60,7 @@ def read_lines(path):
     return [line.rstrip("\r") for line in lines]
 
 
-def check_is_text(data, path):
+def check_is_text(data: bytes, path: str | PathLike[str]) -> None:
     """Raises `ValueError` for data that is plainly something else than UTF-8.
 
     Args:
@@ -73,7 +77,7 @@ def check_is_text(data, path):
         )
 
 
-def encoding_with_nuls(data):
+def encoding_with_nuls(data: bytes) -> str | None:
     """The encoding of characters of two or four bytes, told by the NULs in them, or None.
 
     Other data, as a PDF or Latin-1 with stray NULs, has no line ends in such an encoding, or code
@@ -96,7 +100,7 @@ def encoding_with_nuls(data):
     return order if has_lines and 50 * strange <= len(text) + 50 else None
 
 
-def read_pairs(source_path, target_path):
+def read_pairs(source_path: str | PathLike[str], target_path: str | PathLike[str]) -> list[Pair]:
     """Returns the pairs of two files whose lines are translations of each other."""
     sources, targets = read_lines(source_path), read_lines(target_path)
     if len(sources) != len(targets):
@@ -109,13 +113,15 @@ def read_pairs(source_path, target_path):
     return list(zip(sources, targets, strict=True))
 
 
-def without_empty(pairs):
+def without_empty(pairs: Sequence[Pair]) -> tuple[list[Pair], int]:
     """Returns the pairs with text on both sides, and how many had none."""
     kept = [(source, target) for source, target in pairs if source.strip() and target.strip()]
     return kept, len(pairs) - len(kept)
 
 
-def hold_out(pairs, share=0.01, most=1000, seed=0):
+def hold_out(
+    pairs: Sequence[Pair], share: float = 0.01, most: int = 1000, seed: int = 0
+) -> tuple[list[Pair], list[Pair]]:
     """Takes some pairs away for validation or testing: (remaining, held out).
 
     No source of a held-out pair is left among the remaining ones.

@@ -8,7 +8,13 @@ import zipfile
 
 import pytest
 
-from parallel_text import check_is_text, hold_out, read_lines, read_pairs, without_empty
+from keras_transformer.recipes.parallel_text import (
+    check_is_text,
+    hold_out,
+    read_lines,
+    read_pairs,
+    without_empty,
+)
 
 
 def write(path, data):

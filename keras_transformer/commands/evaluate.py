@@ -1,0 +1,113 @@
+"""Measures translations: BLEU, chrF, exact match, word and character error rate.
+
+Takes a file of translations, or a model that translates the source texts first. With --bootstrap
+each figure has its 95 % interval. With --baseline a paired test says how likely so large a
+difference is between two equal systems.
+"""
+
+import argparse
+from typing import Any
+
+from keras_transformer.commands.program import (
+    Program,
+    add_search,
+    examples,
+    need,
+    non_negative_integer,
+    table,
+    use_tensorflow,
+)
+from keras_transformer.commands.translate import check_is_there
+
+TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+NAMES = ("exact_match", "word_error_rate", "character_error_rate", "chrf", "bleu")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="a run or an export")
+    parser.add_argument("--source", metavar="FILE", help="the texts that MODEL translates")
+    parser.add_argument("--translations", metavar="FILE", help="translations, in place of MODEL")
+    parser.add_argument("--reference", metavar="FILE", required=True, help="right translations")
+    parser.add_argument("--baseline", metavar="FILE", help="translations of another system")
+    parser.add_argument(
+        "--metrics", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME",
+        help=f"of {', '.join(NAMES)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument("--lowercase", action="store_true", help="case counts for nothing")
+    parser.add_argument(
+        "--tokenize",
+        choices=TOKENIZERS,
+        default="13a",
+        help="sacreBLEU's tokenizer; zh for Chinese, char for Japanese, Korean and Thai",
+    )
+    parser.add_argument(
+        "--bootstrap",
+        type=non_negative_integer,
+        default=0,
+        metavar="N",
+        help="samples of the interval (default: 0, no interval)",
+    )
+    add_search(parser)
+    parser.epilog = examples(
+        "evaluate runs/en-de --source test.en --reference test.de --bootstrap 1000",
+        "evaluate --translations ours.de --reference test.de --metrics bleu chrf",
+        "evaluate --translations ours.de --baseline theirs.de --reference test.de",
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """Translates where that is asked for, and prints a line for each metric."""
+    if (args.model is None) == (args.translations is None):
+        raise ValueError("give either MODEL with --source, or --translations")
+    if (args.model is None) != (args.source is None):
+        raise ValueError("--source needs MODEL, and MODEL needs --source")
+    if args.model is not None:
+        check_is_there(args.model)
+    if {"bleu", "chrf"}.intersection(args.metrics):
+        need("eval", "sacrebleu")
+    use_tensorflow()
+    from keras_transformer.recipes.evaluation import evaluate
+    from keras_transformer.recipes.parallel_text import read_lines
+
+    references = read_lines(args.reference)
+    if args.model is None:
+        translations = read_lines(args.translations)
+    else:
+        translations = translated(args, read_lines(args.source), program)
+    scores = evaluate(
+        translations,
+        references,
+        args.metrics,
+        lowercase=args.lowercase,
+        tokenize=args.tokenize,
+        bootstrap=args.bootstrap,
+        baseline=read_lines(args.baseline) if args.baseline else None,
+    )
+    rows = []
+    for score in scores:
+        interval = "" if score.interval is None else f"\u00b1 {score.interval:.2f}"
+        other = "" if score.baseline is None else f"baseline {score.baseline:.2f}"
+        p_value = "" if score.p_value is None else f"p = {score.p_value:.4f}"
+        name = score.name.replace("_", " ")
+        rows.append([name, f"{score.value:6.2f}", interval, other, p_value, score.signature])
+    for line in table(rows):
+        program.say(line)
+    return {score.name: score._asdict() for score in scores}
+
+
+def translated(args: argparse.Namespace, sources: list[str], program: Program) -> list[str]:
+    """The translations of the sources by the model."""
+    import tensorflow as tf
+
+    from keras_transformer.recipes.runs import open_signatures
+
+    signatures = open_signatures(
+        args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
+    )
+    found: list[str] = []
+    starts = range(0, len(sources), 512)
+    for start in program.progress(starts, len(starts), "translating"):
+        answer = signatures["serving_default"](text=tf.constant(sources[start : start + 512]))
+        found += [" ".join(text.decode().split("\n")) for text in answer["translation"]]
+    return found

@@ -1,0 +1,69 @@
+"""Writes one HTML file that shows where a model looks, and how its search decides.
+
+Open the file in a browser; it needs no server and no network. Point at a word to see where each
+head of each layer looks; step through the decoding to see the hypotheses of the beam, what might
+follow each, and which go on. The weights and the steps are the model's and the search's own.
+"""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.commands.program import (
+    Program,
+    examples,
+    non_negative_number,
+    positive_integer,
+    use_tensorflow,
+)
+from keras_transformer.commands.translate import check_is_there
+
+LARGE = 10  # megabytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("run_directory", metavar="RUN", help="the directory of a run")
+    parser.add_argument("sentence", metavar="SENTENCE", help="what to translate")
+    parser.add_argument("--output", default="attention.html", metavar="FILE", help="the page")
+    parser.add_argument(
+        "--beam-size", type=positive_integer, default=4, help="live hypotheses (default: 4)"
+    )
+    parser.add_argument(
+        "--length-penalty", type=non_negative_number, default=0.6, help="default: 0.6"
+    )
+    parser.epilog = examples(
+        'explore runs/en-de "A man in an orange hat."',
+        'explore runs/en-de "Two dogs run." --output dogs.html',
+        'explore runs/dates "Friday, November 20, 2026" --beam-size 2',
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """Translates the sentence and writes the page."""
+    check_is_there(args.run_directory)
+    use_tensorflow()
+    from keras_transformer.recipes.attention_explorer import explore, write_page
+    from keras_transformer.recipes.runs import load_translator
+    from keras_transformer.recipes.watched_search import WatchedBeamSearch
+
+    program.say(f"Loading {args.run_directory} ...")
+    translator = load_translator(args.run_directory)
+    search = WatchedBeamSearch(args.beam_size, args.length_penalty)
+    program.say(f"Translating, beam {args.beam_size}, and reading every layer's weights ...")
+    data = explore(
+        translator.model,
+        translator.source_tokenizer,
+        translator.target_tokenizer,
+        args.sentence,
+        search,
+    )
+    write_page(Path(args.output), data)
+    size = os.path.getsize(args.output)
+    steps, hypotheses = len(data["steps"]) - 1, len(data["nodes"]) - 1
+    program.say(f"{steps} steps, {hypotheses} hypotheses, a page of {size / 1e6:,.1f} MB")
+    if size > LARGE * 1e6:
+        program.say("A smaller --beam-size or a shorter sentence gives a smaller page.")
+    program.say(f"{args.output}: {data['translation']}")
+    return {"output": args.output, "bytes": size, "translation": data["translation"]}

@@ -1,0 +1,83 @@
+"""Says what a run or an export is: sizes, settings, scores and signatures."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.commands.program import Program, examples, table, use_tensorflow
+from keras_transformer.commands.translate import check_is_there
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("path", metavar="PATH", help="a run, an export or a directory of exports")
+    parser.epilog = examples(
+        "info runs/en-de",
+        "info runs/en-de/export/1",
+        "info runs/en-de --json",
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """Prints what is known without loading the model."""
+    check_is_there(args.path)
+    use_tensorflow()
+    from keras_transformer.recipes.runs import find_export, is_run
+
+    figures: dict[str, Any] = {}
+    path = Path(args.path)
+    if (path / "settings.json").exists():
+        figures["run"] = about_run(path, program)
+    export = find_export(path)
+    if export is not None:
+        figures["export"] = about_export(export, program)
+    if not figures:
+        raise ValueError(f"{path} holds neither an export nor a run. Check the path")
+    if not is_run(path) and export is None:
+        program.say("No model yet: the training has not finished an epoch.")
+    return figures
+
+
+def about_run(path: Path, program: Program) -> dict[str, Any]:
+    """Prints the settings, the epochs and the scores of a run."""
+    from keras_transformer.recipes.run_directory import RunDirectory
+
+    directory = RunDirectory(path)
+    settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+    epochs = directory.epochs_done()
+    history = directory.read_history(epochs)
+    minutes = sum(row.get("seconds", 0.0) for row in history) / 60
+    summary = path / "summary.txt"
+    scores = summary.read_text(encoding="utf-8").splitlines() if summary.exists() else []
+    program.say(f"{path}: {epochs} epochs, {minutes:.1f} minutes of training")
+    for line in table([[f"  {name}", str(value)] for name, value in settings.items()]):
+        program.say(line)
+    for line in scores:
+        program.say(line)
+    last = history[-1] if history else {}
+    return {
+        "settings": settings,
+        "epochs": epochs,
+        "minutes": minutes,
+        "last_epoch": last,
+        "scores": scores,
+    }
+
+
+def about_export(path: Path, program: Program) -> dict[str, Any]:
+    """Prints the model, the search and the signatures of a SavedModel."""
+    import contextlib
+
+    from keras_transformer.commands.export import described
+    from keras_transformer.recipes.runs import changed_search, read_card
+    from keras_transformer.serving import describe_export
+
+    with contextlib.redirect_stdout(program.notes):
+        description = describe_export(path)
+    card = read_card(path)
+    if card:
+        model = card["model"]
+        program.say(f"{model['class']} of {model['parameters']:,} parameters")
+        program.say(described(changed_search(card["search"], None, None)))
+    return {"path": str(path), **description, "card": card}

@@ -1,0 +1,62 @@
+"""Reads the command line and runs one command."""
+
+import importlib
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from keras_transformer.commands.program import Parser, Program
+
+# Each is a module of this folder, which imports Keras only when it runs.
+COMMANDS = ("translate", "evaluate", "score", "export", "serve", "explore", "info")
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command that the arguments name; returns its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a locale lacks letters
+    args = make_parser().parse_args(arguments)
+    program = Program(args.json)
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        figures = args.run(args, program)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has seen enough
+        program.give_up_output()
+        return INTERRUPTED
+    except (ImportError, OSError, ValueError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    program.tell_figures(figures)
+    return 0
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="keras-transformer",
+        description="Trains Transformers on pairs of texts, and uses what it trained.",
+        epilog="keras-transformer COMMAND --help shows examples of a command.",
+    )
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    for name in COMMANDS:
+        module: Any = importlib.import_module(f"keras_transformer.commands.{name}")
+        summary, _, description = module.__doc__.partition("\n\n")
+        own = commands.add_parser(
+            name, help=summary.rstrip("."), description=f"{summary}\n\n{description}".rstrip()
+        )
+        module.add_arguments(own)
+        own.add_argument("--json", action="store_true", help="print the figures as JSON")
+        own.set_defaults(run=module.run)
+    return parser
+
+
+def interrupt(*_: Any) -> NoReturn:
+    """Ends a command that is told to terminate as Ctrl-C does."""
+    raise KeyboardInterrupt

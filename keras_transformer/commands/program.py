@@ -1,0 +1,138 @@
+"""What all commands share: how they are parsed, what they print, and what they ask for."""
+
+import argparse
+import importlib.util
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Parser(argparse.ArgumentParser):
+    """Shows descriptions as they are written, and refuses in one line with the status 1."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong, and ends."""
+        self.exit(1, f"error: {message}. `{self.prog} --help` shows the options.\n")
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps line ends, and leaves room for the names of options."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=100)
+
+
+class Program:
+    """What a command prints: answers on the standard output, and what it does beside them.
+
+    Args:
+        as_json: whether the answer is JSON. All else then goes to the standard error.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.notes = sys.stderr if as_json else sys.stdout
+
+    def say(self, line: str) -> None:
+        """Prints a line of what the command does, at once."""
+        print(line, file=self.notes, flush=True)
+
+    def tell_figures(self, figures: dict[str, Any] | None) -> None:
+        """Prints the figures of a command as JSON, where that is asked for."""
+        if self.as_json and figures is not None:
+            print(json.dumps(figures, ensure_ascii=False, indent=2))
+
+    def progress(self, items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
+        """Yields the items, with a bar on the standard error where that is a terminal."""
+        if not sys.stderr.isatty():
+            yield from items
+            return
+        from rich.console import Console
+        from rich.progress import track
+
+        yield from track(items, what, total, console=Console(stderr=True), transient=True)
+
+    def give_up_output(self) -> None:
+        """Sends what is still to be printed nowhere: Python would complain at its end."""
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def need(extra: str, *modules: str) -> None:
+    """Raises `ImportError` unless the modules of an extra are installed."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(
+                f"{name} is not installed. Install it with "
+                f'`pip install "keras-transformer-components[{extra}]"`'
+            )
+
+
+def use_tensorflow() -> None:
+    """Chooses Keras's backend for a command that needs texts in the graph, and quiets it."""
+    need("tensorflow", "tensorflow", "tensorflow_text")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+def positive_integer(text: str) -> int:
+    """A whole number of at least 1 of the command line."""
+    return _number(text, int, lambda number: number >= 1, "a whole number of at least 1")
+
+
+def non_negative_integer(text: str) -> int:
+    """A whole number of at least 0 of the command line."""
+    return _number(text, int, lambda number: number >= 0, "a whole number of at least 0")
+
+
+def positive_number(text: str) -> float:
+    """A number above 0 of the command line."""
+    return _number(text, float, lambda number: 0 < number < math.inf, "a number above 0")
+
+
+def non_negative_number(text: str) -> float:
+    """A number of at least 0 of the command line."""
+    return _number(text, float, lambda number: 0 <= number < math.inf, "a number of at least 0")
+
+
+def _number(text: str, kind: Any, is_right: Any, rule: str) -> Any:
+    try:
+        number = kind(text)
+    except ValueError:
+        number = None
+    if number is None or not is_right(number):
+        raise argparse.ArgumentTypeError(f"must be {rule}. Received: {text}")
+    return number
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: lines that a user may copy."""
+    return "\n".join(["examples:", *(f"  keras-transformer {line}" for line in lines)])
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the search."""
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--beam-size", type=positive_integer, metavar="N", help="hypotheses; 1 is greedy search"
+    )
+    group.add_argument(
+        "--length-penalty",
+        type=non_negative_number,
+        metavar="NUMBER",
+        help="above 0 favours long translations",
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of columns as wide as their widest entries."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+    return [line.rstrip() for line in lines]

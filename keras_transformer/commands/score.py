@@ -1,0 +1,73 @@
+"""Scores given translations: log-probability and perplexity of each pair.
+
+Line n of one file is a translation of line n of the other. Each pair has a line with its
+log-probability, the number of its tokens, and its perplexity.
+"""
+
+import argparse
+import math
+
+from keras_transformer.commands.program import Program, examples, positive_integer, use_tensorflow
+from keras_transformer.commands.translate import check_is_there
+
+IMPOSSIBLE = -1e8  # log-probabilities below are of texts that the model cannot read
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("model", metavar="MODEL", help="a run, an export or a directory of exports")
+    parser.add_argument("source", metavar="SOURCE", help="a file of texts, plain or gzip")
+    parser.add_argument("target", metavar="TARGET", help="a file of their translations")
+    parser.add_argument("--total", action="store_true", help="print the last figure alone")
+    parser.add_argument(
+        "--batch-size", type=positive_integer, default=512, metavar="N", help="lines at a time"
+    )
+    parser.epilog = examples(
+        "score runs/en-de test.en test.de",
+        "score runs/en-de test.en test.de --total",
+        "score runs/en-de/export/1 test.en.gz test.de.gz --json",
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, float]:
+    """Scores the pairs; the last line is the perplexity of all."""
+    check_is_there(args.model)
+    use_tensorflow()
+    import tensorflow as tf
+
+    from keras_transformer.recipes.parallel_text import read_pairs
+    from keras_transformer.recipes.runs import open_signatures
+
+    pairs = read_pairs(args.source, args.target)
+    score = open_signatures(args.model)["score"]
+    total, tokens, too_long = 0.0, 0, 0
+    starts = range(0, len(pairs), args.batch_size)
+    for start in program.progress(starts, len(starts), "scoring"):
+        sources, targets = zip(*pairs[start : start + args.batch_size], strict=True)
+        found = score(source=tf.constant(sources), target=tf.constant(targets))
+        rows = zip(found["log_prob"].tolist(), found["num_tokens"].tolist(), strict=True)
+        for log_prob, count in rows:
+            if log_prob < IMPOSSIBLE:
+                too_long += 1
+            else:
+                total, tokens = total + log_prob, tokens + count
+            if not args.total:
+                shown = perplexity(log_prob, count)
+                program.say(f"{log_prob:.4f}\t{count}\t{shown:.4f}")
+    if too_long:
+        program.say(f"{too_long:,} pairs are too long for the model and do not count")
+    figures = {
+        "pairs": len(pairs),
+        "too_long": too_long,
+        "tokens": tokens,
+        "log_prob": total,
+        "perplexity": perplexity(total, tokens),
+    }
+    program.say(f"Perplexity {figures['perplexity']:.4f} over {tokens:,} tokens")
+    return figures
+
+
+def perplexity(log_prob: float, tokens: int) -> float:
+    """`exp(-log_prob / tokens)`; infinite where that is too large."""
+    exponent = -log_prob / max(tokens, 1)
+    return math.exp(exponent) if exponent < 700 else math.inf

@@ -1,0 +1,202 @@
+"""Translates a file or standard input, line by line.
+
+MODEL is the directory of a run, an export, or a directory of exports. Answers come in order, one
+line each. With --n-best each input has several lines, numbered by input.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from keras_transformer.commands.program import (
+    Program,
+    add_search,
+    examples,
+    need,
+    positive_integer,
+    use_tensorflow,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("model", metavar="MODEL", help="a run, an export or a directory of exports")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="plain or gzip; standard input when not given"
+    )
+    parser.add_argument("--output", metavar="FILE", help="standard output when not given")
+    parser.add_argument(
+        "--n-best", type=positive_integer, metavar="N", help="translations of each line"
+    )
+    parser.add_argument("--scores", action="store_true", help="print the score before the text")
+    parser.add_argument(
+        "--alignments",
+        action="store_true",
+        help="print which bytes of the source each piece of the translation is read from, as "
+        "TARGET_START-TARGET_END:SOURCE_START-SOURCE_END",
+    )
+    parser.add_argument(
+        "--split-sentences",
+        action=argparse.BooleanOptionalAction,
+        help="translate each sentence of a line on its own (default: as exported)",
+    )
+    parser.add_argument(
+        "--batch-size", type=positive_integer, default=512, metavar="N", help="lines at a time"
+    )
+    add_search(parser)
+    parser.epilog = examples(
+        "translate runs/en-de news.en --output news.de",
+        "translate runs/en-de/export/1 news.en.gz --n-best 4 --scores",
+        'translate runs/en-de --json <<< "Two dogs run."',
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> None:
+    """Translates, and tells how many lines were too long."""
+    if args.alignments and (args.n_best or args.scores or args.split_sentences is not None):
+        raise ValueError("--alignments goes without --n-best, --scores and --split-sentences")
+    check_is_there(args.model)
+    use_tensorflow()
+    from keras_transformer.recipes.parallel_text import check_is_text
+    from keras_transformer.recipes.runs import open_signatures
+
+    # Whatever the locale says: so is the input.
+    sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open_input(args.file))
+        check_is_text(stream.peek(), args.file or "standard input")  # type: ignore[attr-defined]
+        signatures = open_signatures(
+            args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
+        )
+        output = stack.enter_context(open_output(args.output))
+        count = too_long = 0
+        for lines in batches(stream, args.batch_size):
+            for answer in answers(signatures, lines, args):
+                count += 1
+                too_long += answer["truncated"]
+                write(answer, count, args, output)
+            output.flush()
+            if args.file and sys.stderr.isatty():
+                print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
+    note = f"; {too_long:,} were too long for the model and have no translation" if too_long else ""
+    print(f"\r{count:,} lines translated{note}", file=sys.stderr)
+
+
+def answers(signatures: Any, lines: list[bytes], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The answer of each line: its translations, their scores, and where they were read."""
+    import tensorflow as tf
+
+    text = tf.constant(lines)
+    if args.alignments:
+        found = signatures["align"](text=text)
+        return [aligned(found, row, line) for row, line in enumerate(lines)]
+    count = args.n_best or 1
+    if args.split_sentences is None:
+        found = signatures["n_best"](text=text)
+    else:
+        number = len(lines)
+        found = signatures["translate"](
+            text=text,
+            prefix=tf.fill([number], ""),
+            length_penalty=tf.fill([number], -1.0),
+            max_length=tf.fill([number], 0),
+            num_hypotheses=tf.fill([number], count),
+            split_sentences=tf.fill([number], int(args.split_sentences)),
+        )
+    most = found["scores"].shape[1]
+    if count > most:
+        raise ValueError(
+            f"--n-best must be at most {most}, the beam of the model. With a run, --beam-size "
+            "makes it wider"
+        )
+    return [
+        {
+            "source": line.decode("utf-8", "replace"),
+            "translations": [text.decode() for text in found["translations"][row, :count]],
+            "scores": [float(score) for score in found["scores"][row, :count]],
+            "truncated": bool(found["truncated"][row]),
+        }
+        for row, line in enumerate(lines)
+    ]
+
+
+def aligned(found: dict[str, Any], row: int, line: bytes) -> dict[str, Any]:
+    """The answer of one line with the bytes that each piece was read from."""
+    names = ("target_start", "target_end", "source_start", "source_end")
+    columns = [found[name][row].tolist() for name in names]
+    pieces = [piece for piece in zip(*columns, strict=True) if piece[0] >= 0]
+    return {
+        "source": line.decode("utf-8", "replace"),
+        "translations": [found["translation"][row].decode()],
+        "alignment": [{"target": piece[:2], "source": piece[2:]} for piece in pieces],
+        "truncated": bool(found["truncated"][row]),
+    }
+
+
+def write(answer: dict[str, Any], number: int, args: argparse.Namespace, output: TextIO) -> None:
+    """Writes the answer of one line."""
+    if args.json:
+        print(json.dumps(answer, ensure_ascii=False), file=output)
+        return
+    for rank, text in enumerate(answer["translations"]):
+        fields = [str(number)] if args.n_best else []
+        fields += [f"{answer['scores'][rank]:.4f}"] if args.scores else []
+        fields.append(" ".join(text.split("\n")))
+        if args.alignments:
+            pieces = answer["alignment"]
+            ranges = ["{}-{}:{}-{}".format(*p["target"], *p["source"]) for p in pieces]
+            fields.append(" ".join(ranges))
+        print(*fields, sep="\t", file=output)
+
+
+def batches(stream: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Lists of at most `size` lines; a person at a terminal is answered line by line."""
+    lines: list[bytes] = []
+    by_line = getattr(stream, "isatty", bool)()
+    for number, line in enumerate(stream):
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        lines.append(line.rstrip(b"\r\n"))
+        if len(lines) == size or by_line:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def check_is_there(path: str) -> None:
+    """Raises `ValueError` unless the directory exists, before anything heavy is imported."""
+    if not Path(path).is_dir():
+        raise ValueError(f"{path}: there is no such directory. Check the path")
+    need("tensorflow", "tensorflow", "tensorflow_text")
+
+
+def open_input(file: str | None) -> BinaryIO:
+    """The lines of a file, plain or gzip, or of the standard input."""
+    if file is None:
+        return sys.stdin.buffer
+    with open(file, "rb") as stream:
+        is_gzip = stream.peek().startswith(b"\x1f\x8b")
+    if is_gzip:
+        return io.BufferedReader(gzip.GzipFile(file))  # type: ignore[arg-type]
+    return open(file, "rb")
+
+
+@contextlib.contextmanager
+def open_output(file: str | None) -> Iterator[TextIO]:
+    """The standard output, or a file that is there when it is whole; gzip where it ends in .gz."""
+    if file is None:
+        yield sys.stdout
+        return
+    scratch = f"{file}.part"
+    opened = gzip.open if file.endswith(".gz") else open
+    with opened(scratch, "wt", encoding="utf-8") as stream:  # type: ignore[operator]
+        yield stream
+    os.replace(scratch, file)

@@ -1,0 +1,161 @@
+"""Opens what a training left: its export, or a `Translator` of its model."""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from keras_transformer import decoding
+from keras_transformer.decoding.search import Search
+
+CARD = Path("assets.extra", "model_card.json")
+
+
+def find_export(path: str | PathLike[str]) -> Path | None:
+    """Returns the SavedModel in `path`, or the newest in it or in its `export`; None if none.
+
+    Args:
+        path: a SavedModel, a directory of versions such as `export`, or the directory of a run.
+
+    Example:
+
+    >>> find_export("nowhere") is None
+    True
+    """
+    path = Path(path)
+    if (path / "saved_model.pb").exists():
+        return path
+    for parent in (path, path / "export"):
+        versions = [child for child in parent.glob("*") if (child / "saved_model.pb").exists()]
+        versions = [child for child in versions if child.name.isdigit()]
+        if versions:
+            return max(versions, key=lambda child: int(child.name))
+    return None
+
+
+def is_run(path: str | PathLike[str]) -> bool:
+    """Whether `path` is the directory of a training with a model."""
+    return all((Path(path) / name).exists() for name in ("settings.json", "model.keras"))
+
+
+def read_card(export: str | PathLike[str]) -> dict[str, Any]:
+    """Returns the model card of a SavedModel, empty where it has none."""
+    file = Path(export) / CARD
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def load_translator(path: str | PathLike[str], **options: Any) -> Any:
+    """Returns a `Translator` of a run's model, with the settings of the run's newest export.
+
+    Args:
+        path: the directory of a run.
+        **options: arguments of `Translator` in place of the export's, and `beam_size` and
+            `length_penalty` in place of those of its search. None leaves a setting as it is.
+
+    Raises:
+        ValueError: when `path` is no run, or for a bad option.
+
+    Example:
+
+    >>> load_translator("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: nowhere must be the directory of a run, with settings.json and model.keras. ...
+    """
+    from keras_transformer.recipes.run_directory import RunDirectory
+    from keras_transformer.serving import Translator
+    from keras_transformer.text import load_tokenizer
+
+    if not is_run(path):
+        raise ValueError(
+            f"{path} must be the directory of a run, with settings.json and model.keras. "
+            "`keras-transformer train` writes one"
+        )
+    directory = RunDirectory(path)
+    source = directory.path / "source.tokenizer"
+    if not source.exists():
+        raise ValueError(f"{path} must have a source.tokenizer: this run has a vocabulary alone")
+    target = directory.path / "target.tokenizer"
+    export = find_export(path)
+    card = read_card(export) if export else {}
+    given = {name: value for name, value in options.items() if value is not None}
+    search = changed_search(
+        card.get("search"), given.pop("beam_size", None), given.pop("length_penalty", None)
+    )
+    kept = {**card.get("limits", {}), **card}
+    names = ("max_length", "max_source_length", "split_sentences", "separator", "jit_compile")
+    settings = {name: kept[name] for name in names if name in kept}
+    return Translator(
+        directory.load_model(),
+        load_tokenizer(source),
+        load_tokenizer(target) if target.exists() else None,
+        **{"search": search, **settings, **given},
+    )
+
+
+def changed_search(
+    found: Mapping[str, Any] | None, beam_size: int | None, length_penalty: float | None
+) -> Search:
+    """Returns the search of a model card, or a `BeamSearch`, with what is given in its place."""
+    search: Any = decoding.BeamSearch()
+    if found is not None:
+        search = getattr(decoding, found["class"]).from_config(found["settings"])
+    if beam_size is None and length_penalty is None:
+        return search
+    if beam_size == 1:
+        if length_penalty is not None:
+            raise ValueError("a length penalty needs a beam of at least 2, as one output has none")
+        return decoding.GreedySearch()
+    settings = search.get_config() if isinstance(search, decoding.BeamSearch) else {}
+    if beam_size is not None:
+        settings |= {"beam_size": beam_size, "num_hypotheses": beam_size}
+    if length_penalty is not None:
+        settings["length_penalty"] = length_penalty
+    return decoding.BeamSearch(**settings)
+
+
+def open_signatures(path: str | PathLike[str], **options: Any) -> Mapping[str, Any]:
+    """Returns the functions of strings of an export, or of a run's model.
+
+    The functions are those of `serving.export`: "n_best", "translate", "score", "align" and so on,
+    called with tensors by name.
+
+    Args:
+        path: a SavedModel, a directory of versions, or a run.
+        **options: as in `load_translator`; with any that is not None `path` must be a run.
+
+    Raises:
+        ValueError: when there is neither an export nor a run.
+    """
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (registers the operations of a SavedModel)
+
+    from keras_transformer.serving.saved_model import tensorflow_path
+
+    export = find_export(path)
+    changed = [name for name, value in options.items() if value is not None]
+    if changed and not is_run(path):
+        raise ValueError(
+            f"{path} must be the directory of a run to change {', '.join(changed)}: an "
+            "export keeps its search"
+        )
+    if export is not None and not changed:
+        model = tf.saved_model.load(tensorflow_path(export))
+        # The functions need the model's variables as long as they are used.
+        return {name: _Kept(function, model) for name, function in model.signatures.items()}
+    if not is_run(path):
+        raise ValueError(f"{path} holds neither an export nor a run. Check the path")
+    translator = load_translator(path, **options)
+    functions = translator.string_functions.signatures
+    return {name: _Kept(function, translator) for name, function in functions.items()}
+
+
+class _Kept:
+    """A function of named tensors, and the model that it needs."""
+
+    def __init__(self, function: Any, model: Any) -> None:
+        self.function, self.model = function, model
+
+    def __call__(self, **tensors: Any) -> dict[str, Any]:
+        return {name: array.numpy() for name, array in self.function(**tensors).items()}

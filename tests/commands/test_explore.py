@@ -1,0 +1,29 @@
+import pytest
+
+from keras_transformer.recipes.attention_explorer import explore, page_of
+from keras_transformer.recipes.watched_search import WatchedBeamSearch
+from tests.serving.trained import translator
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_writes_the_page_and_says_the_translation(run_directory, figures, command, tmp_path):
+    output = tmp_path / "page.html"
+    found = figures("explore", run_directory, "abc", "--output", output, "--beam-size", 2)
+    assert (found["output"], found["translation"]) == (str(output), "CBA")
+    own = translator()
+    tokenizer = own.source_tokenizer
+    data = explore(own.model, tokenizer, tokenizer, "abc", WatchedBeamSearch(2, 0.6))
+    assert output.read_text(encoding="utf-8") == page_of(data)
+    status, _, err = command("explore", run_directory, "", "--output", output)
+    assert status == 1
+    assert err.startswith("error: `sentence` must have from 1 to 100 tokens")
+
+
+def test_an_export_is_refused(run_directory, command):
+    status, _, err = command("explore", run_directory / "export", "abc")
+    assert status == 1
+    assert "must be the directory of a run" in err

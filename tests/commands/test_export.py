@@ -1,0 +1,55 @@
+import json
+
+import pytest
+import tensorflow as tf
+
+from tests.serving.trained import translator, words
+
+
+def test_an_export_has_the_search_of_the_line_and_the_card_of_before(
+    run_directory, figures, tmp_path
+):
+    output = tmp_path / "exports" / "1"
+    found = figures("export", run_directory, "--output", output, "--beam-size", 2, "--no-xla")
+    assert found["output"] == str(output)
+    assert found["search"] == "beam 2, length penalty 0.6"
+    card = json.loads((output / "assets.extra" / "model_card.json").read_text("utf-8"))
+    assert card["search"]["settings"]["beam_size"] == 2
+    assert card["jit_compile"] is False
+    assert card["scores"] == "Exact match: 98 %"
+    texts = words(5, seed=12)
+    answer = tf.saved_model.load(str(output)).signatures["serving_default"](text=tf.constant(texts))
+    assert [text.decode() for text in answer["translation"].numpy()] == translator()(texts)
+
+
+def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, command, tmp_path):
+    from keras_transformer.commands.export import default_output
+
+    assert default_output(run_directory, "saved-model") == run_directory / "export" / "2"
+    assert default_output(run_directory, "onnx") == run_directory / "onnx"
+    before = (run_directory / "export" / "1" / "saved_model.pb").read_bytes()
+    status, _, err = command("export", run_directory, "--output", run_directory / "export" / "1")
+    assert status == 1
+    assert "exists. Give another --output" in err
+    assert (run_directory / "export" / "1" / "saved_model.pb").read_bytes() == before
+    assert command("export", tmp_path)[0] == 1
+    assert "--int8 needs" in command("export", run_directory, "--int8", "--format", "onnx")[2]
+
+
+@pytest.mark.slow
+def test_integers_take_less_room(run_directory, figures, tmp_path):
+    sizes = [
+        figures("export", run_directory, "--output", tmp_path / name, *options)["bytes"]
+        for name, options in (("float", []), ("integer", ["--int8"]))
+    ]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("format", "module"), [("onnx", "tf2onnx"), ("litert", "ai_edge_litert")])
+def test_other_formats_are_written(run_directory, figures, tmp_path, format, module):
+    pytest.importorskip(module)
+    found = figures("export", run_directory, "--format", format, "--output", tmp_path / "out")
+    names = {path.suffix for path in (tmp_path / "out").iterdir()}
+    assert {".json", {"onnx": ".onnx", "litert": ".tflite"}[format]} <= names
+    assert found["bytes"] > 1000

@@ -1,0 +1,17 @@
+def test_a_run_and_its_export_say_what_they_are(run_directory, command, figures):
+    status, out, _ = command("info", run_directory)
+    assert status == 0
+    assert f"{run_directory}: 0 epochs, 0.0 minutes of training" in out
+    assert "Exact match: 98 %" in out
+    assert "serving_default" in out
+    assert "beam 3, length penalty 0.6" in out
+    found = figures("info", run_directory)
+    assert found["run"]["settings"]["source"] == "letters.low"
+    assert found["export"]["card"]["model"]["class"] == "Transformer"
+    assert set(figures("info", run_directory / "export" / "1")) == {"export"}
+
+
+def test_other_directories_are_refused(tmp_path, command):
+    status, _, err = command("info", tmp_path)
+    assert status == 1
+    assert "holds neither an export nor a run" in err

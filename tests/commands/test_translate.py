@@ -1,0 +1,90 @@
+import gzip
+import json
+
+import pytest
+
+from tests.serving.trained import translator, words
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return [*words(5, seed=9), "", "\u00e9"]
+
+
+@pytest.fixture(scope="module")
+def expected(texts):
+    return translator()(texts)
+
+
+def test_a_file_and_standard_input_are_answered_in_order(
+    run_directory, texts, expected, tmp_path, command
+):
+    data = "".join(f"{text}\r\n" for text in texts).encode()
+    (tmp_path / "texts.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + data))
+    status, out, err = command("translate", run_directory, tmp_path / "texts.gz", "--batch-size", 3)
+    assert (status, out.splitlines()) == (0, expected)
+    assert err.endswith(f"{len(texts)} lines translated\n")
+    status, out, _ = command("translate", run_directory / "export", text=data.rstrip())
+    assert (status, out.splitlines()) == (0, expected)
+
+
+def test_an_output_file_is_there_once_whole(run_directory, texts, expected, tmp_path, command):
+    (tmp_path / "texts").write_text("\n".join(texts), encoding="utf-8")
+    for name, read in (("out", open), ("out.gz", gzip.open)):
+        status, out, _ = command(
+            "translate", run_directory, tmp_path / "texts", "--output", tmp_path / name
+        )
+        assert (status, out) == (0, "")
+        with read(tmp_path / name, "rt", encoding="utf-8") as file:
+            assert file.read().splitlines() == expected
+    (tmp_path / "bad").write_bytes("abc".encode("utf-16"))
+    status, _, err = command(
+        "translate", run_directory, tmp_path / "bad", "--output", tmp_path / "never"
+    )
+    assert status == 1
+    assert err.startswith("error: ")
+    assert "UTF-16" in err
+    assert not (tmp_path / "never").exists()
+
+
+def test_hypotheses_scores_and_alignments(run_directory, command):
+    hypotheses = translator().n_best(["abc", "g"])
+    given = ("translate", run_directory)
+    status, out, _ = command(*given, "--n-best", 2, "--scores", text=b"abc\ng\n")
+    assert status == 0
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    flat = [pair for found in hypotheses for pair in found[:2]]
+    assert [row[2] for row in rows] == [text for text, _ in flat]
+    assert [float(row[1]) for row in rows] == pytest.approx([s for _, s in flat], abs=2e-4)
+    status, out, _ = command(*given, "--alignments", text=b"abc\n")
+    text, pieces = out.rstrip("\n").split("\t")
+    assert text == "CBA"
+    assert pieces.split() == ["0-1:2-3", "1-2:1-2", "2-3:0-1"]
+    status, out, err = command(*given, "--n-best", 9, text=b"abc\n")
+    assert status == 1
+    assert "--n-best must be at most 3" in err
+    assert command(*given, "--alignments", "--scores")[0] == 1
+
+
+def test_json_has_a_line_for_each_text(run_directory, command):
+    status, out, _ = command("translate", run_directory, "--json", "--n-best", 2, text=b"abc\ng\n")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert [answer["source"] for answer in found] == ["abc", "g"]
+    assert [len(answer["translations"]) for answer in found] == [2, 2]
+    assert found[0]["translations"][0] == "CBA"
+
+
+def test_another_search_needs_the_model_of_a_run(run_directory, command):
+    status, out, _ = command("translate", run_directory, "--beam-size", 1, text=b"abc\n")
+    assert (status, out) == (0, "CBA\n")
+    status, _, err = command("translate", run_directory / "export", "--beam-size", 1, text=b"a\n")
+    assert status == 1
+    assert "an export keeps its search" in err
+
+
+def test_a_text_that_is_too_long_is_counted(run_directory, command):
+    status, out, err = command("translate", run_directory, text=b"a" * 2000 + b"\nabc\n")
+    assert (status, out) == (0, "\nCBA\n")
+    assert "1 were too long for the model" in err

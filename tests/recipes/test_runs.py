@@ -1,0 +1,95 @@
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.recipes.run_directory import RunDirectory
+from keras_transformer.recipes.runs import (
+    changed_search,
+    find_export,
+    is_run,
+    load_translator,
+    open_signatures,
+)
+from keras_transformer.text import CharacterTokenizer
+from tests.serving.trained import translator, words
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose export has another search than the default."""
+    path = tmp_path_factory.mktemp("runs") / "letters"
+    directory = RunDirectory(path)
+    directory.open({"source": "letters.low"})
+    directory.save_model(translator().model, "model.keras")
+    translator().source_tokenizer.save(path / "source.tokenizer")
+    directory.export(translator(), "a score")
+    return path
+
+
+def test_an_export_is_found_in_a_run_among_versions_and_alone(run, tmp_path):
+    export = run / "export" / "1"
+    assert [find_export(path) for path in (run, run / "export", export)] == [export] * 3
+    for name in ("2", "10", "x", ".half"):
+        (tmp_path / name).mkdir()
+    for name in ("2", "10", "x"):
+        (tmp_path / name / "saved_model.pb").touch()
+    assert find_export(tmp_path) == tmp_path / "10"
+    assert find_export(tmp_path / ".half") is None
+    assert is_run(run)
+    assert not is_run(export)
+
+
+def test_a_run_is_loaded_with_the_settings_of_its_export(run):
+    loaded = load_translator(run)
+    own = translator()
+    for name in ("max_length", "max_source_length", "jit_compile", "split_sentences"):
+        assert getattr(loaded, name) == getattr(own, name), name
+    assert loaded.search.get_config() == own.search.get_config()
+    texts = words(6, seed=3)
+    assert loaded(texts) == own(texts)
+    with pytest.raises(ValueError, match="must be the directory of a run"):
+        load_translator(run / "export")
+
+
+def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
+    for name in ("settings.json", "model.keras", "source.tokenizer"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    assert load_translator(tmp_path).target_tokenizer.vocab_size == translator().model.vocab_size
+    CharacterTokenizer.train(["xyz"]).save(tmp_path / "target.tokenizer")
+    loaded = load_translator(tmp_path)
+    sizes = loaded.source_tokenizer.vocab_size, loaded.target_tokenizer.vocab_size
+    assert sizes == (translator().model.vocab_size, 4 + 3)
+
+
+def test_a_search_is_changed_where_something_is_given():
+    found = {"class": "Sampling", "settings": Sampling(temperature=0.5).get_config()}
+    assert changed_search(found, None, None).temperature == 0.5
+    search = changed_search(found, 6, None)
+    assert (type(search), search.beam_size, search.length_penalty) == (BeamSearch, 6, 0.6)
+    own = {"class": "BeamSearch", "settings": BeamSearch(3, 1.5, min_length=2).get_config()}
+    search = changed_search(own, 5, None)
+    assert (search.beam_size, search.num_hypotheses, search.length_penalty) == (5, 5, 1.5)
+    assert search.min_length == 2
+    assert changed_search(own, None, 0.25).length_penalty == 0.25
+    assert isinstance(changed_search(own, 1, None), GreedySearch)
+    with pytest.raises(ValueError, match="needs a beam"):
+        changed_search(own, 1, 0.5)
+
+
+def test_signatures_of_an_export_and_of_a_model_answer_alike(run, tmp_path):
+    texts = np.array(words(5, seed=4), object)
+    exported = open_signatures(run / "export")["n_best"](text=texts)
+    loaded = open_signatures(run, beam_size=3)["n_best"](text=texts)
+    assert exported["translations"].tolist() == loaded["translations"].tolist()
+    np.testing.assert_allclose(exported["scores"], loaded["scores"], atol=1e-4)
+    with pytest.raises(ValueError, match="to change beam_size: an export keeps its search"):
+        open_signatures(run / "export", beam_size=2)
+    with pytest.raises(ValueError, match="neither an export nor a run"):
+        open_signatures(tmp_path)
+
+
+def test_the_card_of_an_export_has_the_settings_of_its_run(run):
+    card = json.loads((run / "export/1/assets.extra/model_card.json").read_text("utf-8"))
+    assert card["languages"]["source"] == "low"
