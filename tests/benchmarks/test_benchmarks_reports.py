@@ -1,6 +1,7 @@
 """The tables and pictures of the experiments, from results made up so that the outcome is known,
 and the tables of docs/comparison.md from the results that the repository keeps."""
 
+import functools
 import json
 import re
 import sys
@@ -29,6 +30,22 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PNG = b"\x89PNG"
 SEEDS = [1, 2, 3]
+start_of = functools.cache(scaling.start_of)
+intervals = {}
+
+
+def bootstrap(groups):
+    """That of the experiments; what a table and its picture both ask for is computed once."""
+    key = tuple(np.asarray(group, dtype="float64").tobytes() for group in groups)
+    if key not in intervals:
+        intervals[key] = experiments.bootstrap(groups)
+    return intervals[key]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_computed_twice(monkeypatch):
+    monkeypatch.setattr(scaling, "start_of", start_of)
+    monkeypatch.setattr(comparison_report, "bootstrap", bootstrap)
 
 
 @pytest.fixture

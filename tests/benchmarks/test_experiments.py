@@ -227,7 +227,11 @@ def test_every_length_is_in_one_bin():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"key_dim": 3}, {"combine": "concat"}, {"position": "learned"}, {"position": "none"}],
+    [
+        {"key_dim": 3, "position": "learned"},
+        {"combine": "concat"},
+        pytest.param({"position": "none"}, marks=pytest.mark.slow),
+    ],
 )
 def test_the_small_translator_keeps_the_contracts(options):
     keras.utils.set_random_seed(3)
