@@ -112,7 +112,9 @@ def test_the_norm_is_that_of_the_gradient(make):
     assert history["gradient_norm"] == pytest.approx([expected], rel=1e-4)
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    "every", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3)), 100]
+)
 def test_the_norm_of_accumulated_batches_is_that_of_the_update(every):
     """Two equal batches make one update: its gradient is that of either."""
     model = compiled(adam(gradient_accumulation_steps=2))
@@ -188,7 +190,7 @@ def test_every_epoch_has_a_norm_also_one_without_an_update(batches):
 def test_a_model_that_the_first_batch_builds_has_the_norm_of_its_first_update():
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="ones")])
-    model.compile(keras.optimizers.Adam(0.0), "mse")
+    model.compile(keras.optimizers.Adam(0.0), "mse", jit_compile=BACKEND == "jax")
     data = np.array([[3.0], [3.0]], "float32")
     fit = dict(batch_size=1, epochs=2, verbose=0, callbacks=[TrainingLog(verbose=False)])
     history = model.fit(data, 0 * data, **fit).history
