@@ -50,7 +50,7 @@ def model(dropout=0.1):
     hidden = keras.layers.Add()([source, embedding(target_ids)])
     hidden = keras.layers.Dropout(dropout)(hidden)
     made = keras.Model(inputs, keras.layers.Dense(20)(hidden))
-    made.compile(optimizer="adam", loss=MaskedCrossentropy())
+    made.compile("adam", MaskedCrossentropy(), jit_compile=BACKEND == "jax")
     return made
 
 
