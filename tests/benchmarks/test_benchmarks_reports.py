@@ -1,7 +1,6 @@
 """The tables and pictures of the experiments, from results made up so that the outcome is known,
 and the tables of docs/comparison.md from the results that the repository keeps."""
 
-import functools
 import json
 import re
 import sys
@@ -30,7 +29,6 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PNG = b"\x89PNG"
 SEEDS = [1, 2, 3]
-start_of = functools.cache(scaling.start_of)
 intervals = {}
 
 
@@ -44,7 +42,6 @@ def bootstrap(groups):
 
 @pytest.fixture(autouse=True)
 def nothing_is_computed_twice(monkeypatch):
-    monkeypatch.setattr(scaling, "start_of", start_of)
     monkeypatch.setattr(comparison_report, "bootstrap", bootstrap)
 
 
@@ -101,6 +98,7 @@ def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     assert holds(page, capsys.readouterr().out)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
@@ -110,7 +108,11 @@ def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypat
     assert holds(page, capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", statements.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    # That on scaling computes what it prints, for many widths.
+    [pytest.param(n, marks=pytest.mark.slow if n == "scaling" else ()) for n in statements.NAMES],
+)
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_statements_print(name, tmp_path, capsys):
     statements.check(name, Results(RESULTS / "statements.jsonl"), str(tmp_path))
@@ -165,7 +167,8 @@ def test_no_error_left_is_an_infinite_factor():
     assert "nan" in reversing.changes(none, wrong)[1]
 
 
-def test_accuracies_are_drawn_for_every_width(made_up, capsys):
+def test_accuracies_are_drawn_for_every_width(made_up, monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "WIDTHS", scaling.TRAINED_WIDTHS)
     results, arguments = made_up
     for similarity in scaling.SIMILARITIES:
         for width in scaling.TRAINED_WIDTHS:

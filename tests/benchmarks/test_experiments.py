@@ -228,8 +228,7 @@ def test_every_length_is_in_one_bin():
 @pytest.mark.parametrize(
     "options",
     [
-        {"key_dim": 3, "position": "learned"},
-        {"combine": "concat"},
+        {"key_dim": 3, "position": "learned", "combine": "concat"},
         pytest.param({"position": "none"}, marks=pytest.mark.slow),
     ],
 )
@@ -253,7 +252,7 @@ def test_each_option_changes_the_parameters_that_it_should():
     assert deeper > base
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_share_of_exact_pairs_is_that_of_a_greedy_search(recurrent):
     keras.utils.set_random_seed(5)
     if recurrent:

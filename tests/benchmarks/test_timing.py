@@ -122,6 +122,7 @@ print(json.dumps([keras.backend.backend(), keras.config.dtype_policy().name]))
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_path):
     pytest.importorskip("jax")
     (tmp_path / "common.py").write_text(COMMON, encoding="utf-8")
