@@ -45,35 +45,6 @@ class Served(tf.Module):
         return {"num_tokens": self.tokenizer.tokenize(text).row_lengths()}
 
 
-def test_exported_tokenizers_give_the_same_in_a_clean_process(tokenizers, tmp_path):
-    paths, expected = {}, {}
-    for name in ("character", "lossless", "unigram", "folded", "wordpiece"):
-        module = Served(tokenizers[name])
-        paths[name] = str(tmp_path / name)
-        signatures = {"serving_default": module.serve, "count": module.count}
-        tf.saved_model.save(module, paths[name], signatures=signatures)
-        expected[name] = []
-        for batch in (TEXTS, [], ["one"]):
-            ids = tokenizers[name].tokenize(batch)
-            texts = [text.decode() for text in tokenizers[name].detokenize(ids).numpy()]
-            expected[name].append([ids.to_tensor().numpy().tolist(), texts])
-    command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == expected
-
-
-def test_signatures_that_tokenize_share_one_copy_of_the_model(tokenizers, tmp_path):
-    """Two uses of `tokenize` call one function of the graph, which holds the model once."""
-    tokenizer = tokenizers["bpe"]
-    module = Served(tokenizer)
-    signatures = {"serving_default": module.serve, "count": module.count}
-    tf.saved_model.save(module, tmp_path, signatures=signatures)
-    model = tokenizer.to_bytes().partition(b"\n")[2]
-    copies = (tmp_path / "saved_model.pb").read_bytes().count(model)
-    assert copies == 2  # one to tokenize, one to detokenize
-
-
 class TwoSides(tf.Module):
     """Reads with one tokenizer and writes with another, as a translator does."""
 
@@ -88,18 +59,56 @@ class TwoSides(tf.Module):
         return {"ids": ids, "text": self.target.detokenize(ids % size)}
 
 
-def test_two_sentencepiece_models_of_one_export_are_not_taken_for_each_other(tokenizers, tmp_path):
-    paths, expected = {}, {}
-    for sides in (("unigram", "lossless"), ("lossless", "unigram")):
-        module, name = TwoSides(*(tokenizers[side] for side in sides)), " to ".join(sides)
-        paths[name] = str(tmp_path / name)
+KINDS = ("character", "lossless", "unigram", "folded", "wordpiece")
+SIDES = (("unigram", "lossless"), ("lossless", "unigram"))
+
+
+@pytest.fixture(scope="module")
+def served(tokenizers, tmp_path_factory):
+    """What each export gives in one clean process, by its name."""
+    folder, paths = tmp_path_factory.mktemp("exports"), {}
+    for name in KINDS:
+        module, paths[name] = Served(tokenizers[name]), str(folder / name)
+        signatures = {"serving_default": module.serve, "count": module.count}
+        tf.saved_model.save(module, paths[name], signatures=signatures)
+    for sides in SIDES:
+        name = " to ".join(sides)
+        module, paths[name] = TwoSides(*(tokenizers[side] for side in sides)), str(folder / name)
         tf.saved_model.save(module, paths[name], signatures=module.serve)
-        expected[name] = []
-        for batch in (TEXTS, [], ["one"]):
-            answer = module.serve(tf.constant(batch, tf.string))
-            texts = [text.decode() for text in answer["text"].numpy()]
-            expected[name].append([answer["ids"].numpy().tolist(), texts])
     command = [sys.executable, "-c", CLEAN_PROCESS, json.dumps(paths), json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, timeout=300)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=folder, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == expected
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_an_exported_tokenizer_gives_the_same_in_a_clean_process(served, tokenizers, name):
+    expected = []
+    for batch in (TEXTS, [], ["one"]):
+        ids = tokenizers[name].tokenize(batch)
+        texts = [text.decode() for text in tokenizers[name].detokenize(ids).numpy()]
+        expected.append([ids.to_tensor().numpy().tolist(), texts])
+    assert served[name] == expected
+
+
+@pytest.mark.parametrize("sides", SIDES)
+def test_two_sentencepiece_models_of_one_export_are_not_taken_for_each_other(
+    served, tokenizers, sides
+):
+    module, expected = TwoSides(*(tokenizers[side] for side in sides)), []
+    for batch in (TEXTS, [], ["one"]):
+        answer = module.serve(tf.constant(batch, tf.string))
+        texts = [text.decode() for text in answer["text"].numpy()]
+        expected.append([answer["ids"].numpy().tolist(), texts])
+    assert served[" to ".join(sides)] == expected
+
+
+def test_signatures_that_tokenize_share_one_copy_of_the_model(tokenizers, tmp_path):
+    """Two uses of `tokenize` call one function of the graph, which holds the model once."""
+    tokenizer = tokenizers["bpe"]
+    module = Served(tokenizer)
+    signatures = {"serving_default": module.serve, "count": module.count}
+    tf.saved_model.save(module, tmp_path, signatures=signatures)
+    model = tokenizer.to_bytes().partition(b"\n")[2]
+    copies = (tmp_path / "saved_model.pb").read_bytes().count(model)
+    assert copies == 2  # one to tokenize, one to detokenize
