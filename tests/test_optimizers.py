@@ -195,6 +195,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="a strategy of TensorFlow")
 def test_two_replicas_of_a_mirrored_strategy_update_as_keras():
     done = subprocess.run(

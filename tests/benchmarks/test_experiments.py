@@ -240,6 +240,7 @@ def test_the_small_translator_keeps_the_contracts(options):
     check_causality(model, inputs)
 
 
+@pytest.mark.slow
 def test_each_option_changes_the_parameters_that_it_should():
     sizes = dict(vocab_size=11, d_model=8, num_heads=2)
     base = small_translator(**sizes).count_params()

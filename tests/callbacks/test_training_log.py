@@ -175,7 +175,7 @@ def test_an_optimizer_whose_moments_move_otherwise_has_no_norm():
     assert "gradient_norm" not in model.fit((SOURCES, INPUTS), LABELS, **fit).history
 
 
-@pytest.mark.parametrize("batches", [3, 4])
+@pytest.mark.parametrize("batches", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_every_epoch_has_a_norm_also_one_without_an_update(batches):
     """An update is 4 batches: the first epoch of 3 has none, and 0."""
     model = compiled(adam(gradient_accumulation_steps=4))

@@ -117,7 +117,7 @@ def test_a_model_checkpoint_holds_the_weights_that_were_measured(tmp_path):
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [
-        ([0, 10, 20, 30, 40], [1.0] * 20),
+        pytest.param([0, 10, 20, 30, 40], [1.0] * 20, marks=pytest.mark.slow),
         # The rate of an epoch's log is that before the epoch's reduction.
         ([0, 10, 20, 20, 20], [1.0] * 15 + [0.5] * 5),
     ],
@@ -205,7 +205,7 @@ def logs_of_a_training(directory, lives, averaged):
     return logs, json.loads((directory / "best.keras.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("averaged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_training_that_goes_on_has_the_logs_of_one_that_was_not_killed(tmp_path, averaged):
     whole = logs_of_a_training(tmp_path / "whole", [17], averaged)
     killed = logs_of_a_training(tmp_path / "killed", [3, 5, 9, 17], averaged)
