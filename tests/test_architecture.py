@@ -287,20 +287,23 @@ def package_files():
 FILES = package_files()
 
 
+@pytest.fixture(scope="module")
+def trees():
+    return {path: ast.parse(file.read_text(encoding="utf-8")) for path, file in FILES.items()}
+
+
 def named(values):
     return [getattr(value, "__name__", str(value)) for value in values]
 
 
-@pytest.mark.parametrize("path", FILES)
 @pytest.mark.parametrize("rule", RULES, ids=named(RULES))
-def test_package_keeps_the_rule(rule, path):
-    tree = ast.parse(FILES[path].read_text(encoding="utf-8"))
-    assert rule(path, tree) == []
+def test_package_keeps_the_rule(rule, trees):
+    assert [complaint for path, tree in trees.items() for complaint in rule(path, tree)] == []
 
 
-@pytest.mark.parametrize("path", FILES)
-def test_files_are_short(path):
-    assert file_is_short(path, FILES[path].read_text(encoding="utf-8")) == []
+def test_files_are_short():
+    sources = {path: file.read_text(encoding="utf-8") for path, file in FILES.items()}
+    assert [c for path, source in sources.items() for c in file_is_short(path, source)] == []
 
 
 def test_there_are_files_to_check():
@@ -382,7 +385,40 @@ def test_text_without_its_encoding_is_found(source):
     assert text_without_encoding(source.replace(")", ", encoding='utf-8')")) == []
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+def misnamed(room, file, modules):
+    """Whether a file of tests is named neither by a module of its room nor by the room."""
+    name = file.removeprefix("test_").removesuffix(".py")
+    return not any(f"{name}_".startswith(f"{known}_") for known in {room, *modules})
+
+
+def modules_of(room):
+    """Gives the names of the modules that the tests of a room test."""
+    folder = (
+        REPOSITORY / room if room in ("benchmarks", "examples") else REPOSITORY / PACKAGE / room
+    )
+    return {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
+def test_a_file_of_tests_is_named_by_its_module_or_its_room():
+    files = sorted((REPOSITORY / "tests").glob("*/test_*.py"))
+    assert {file.parent.name for file in files} >= {"layers", "models", "examples", "text"}
+    wrong = [
+        file
+        for file in files
+        if misnamed(file.parent.name, file.name, modules_of(file.parent.name))
+    ]
+    assert [file.relative_to(REPOSITORY).as_posix() for file in wrong] == []
+
+
+def test_a_name_of_no_module_is_found():
+    modules = {"attention", "keras_attention"}
+    for name in ("attention", "attention_masks", "keras_attention", "layers_contracts", "layers"):
+        assert not misnamed("layers", f"test_{name}.py", modules)
+    for name in ("attentions", "keras", "masks", "contracts_layers"):
+        assert misnamed("layers", f"test_{name}.py", modules)
+
+
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
 def test_importing_the_core_leaves_tensorflow_alone(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"needs {backend}")

@@ -70,6 +70,7 @@ def test_nan_at_a_real_position_is_a_leak():
         check_padding_invariance(model, IDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_transformers_pass_both(norm_first):
     model = Transformer(11, num_layers=2, d_model=8, num_heads=2, d_ff=16, norm_first=norm_first)

@@ -52,7 +52,11 @@ def test_there_are_twelve_steps_in_both_editions():
 
 
 @pytest.mark.parametrize("edition", EDITIONS)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    # The pages on the decoder, training and search take three times as long as all others.
+    [pytest.param(p, marks=pytest.mark.slow if p[:2] in ("10", "11", "12") else ()) for p in PAGES],
+)
 def test_code_gives_what_it_shows(page, edition):
     text = text_of(edition, page)
     assert {language for language, _ in blocks_of(text)} == {"pycon"}
@@ -87,6 +91,7 @@ def test_pictures_of_a_page_are_there_and_small(page):
         assert (GUIDE / name).stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_the_script_draws_the_pictures_that_the_pages_show(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(GUIDE)

@@ -5,12 +5,12 @@ import math
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
 from keras_transformer import MaskedCrossentropy, Perplexity
-from tests.backends import array, compiled, gradients, normal, on_tensorflow, with_mask
+from tests.backends import BACKEND, array, compiled, gradients, normal, on_tensorflow, with_mask
 from tests.numpy_reference import log_softmax
 
 BATCH, LENGTH, VOCAB = 2, 5, 7
@@ -63,6 +63,7 @@ def test_more_padding_changes_nothing():
     assert loss_of(labels, logits) == pytest.approx(loss_of(LABELS, LOGITS), abs=1e-6)
 
 
+@settings(max_examples=25)
 @given(
     lengths=st.lists(st.integers(0, 6), min_size=2, max_size=5),
     split=st.integers(1, 4),
@@ -126,19 +127,20 @@ def test_weights_and_labels_of_an_unknown_number_of_axes_are_refused():
         tf.function(lambda labels: loss(labels, LOGITS)).get_concrete_function(unknown)
 
 
-@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)], ids=str)
-def test_fit_takes_a_weight_for_each_sentence(shape):
+def test_fit_takes_a_weight_for_each_sentence():
     weight = np.array([2.0, 0.5], "float32")
     histories = []
-    for given_weight in (np.repeat(weight[:, None], LENGTH, axis=1), weight.reshape(shape)):
+    for given_weight in (np.repeat(weight[:, None], LENGTH, axis=1), weight, weight[:, None]):
         keras.utils.set_random_seed(1)
         layers = [keras.Input((LENGTH,), dtype="int32"), keras.layers.Embedding(7, 7)]
         model = keras.Sequential(layers)
-        model.compile("sgd", MaskedCrossentropy(), weighted_metrics=[Perplexity()])
+        options = dict(weighted_metrics=[Perplexity()], jit_compile=BACKEND == "jax")
+        model.compile("sgd", MaskedCrossentropy(), **options)
         fit = model.fit(LABELS, LABELS, sample_weight=given_weight, epochs=2, verbose=0)
         histories.append(fit.history)
     for name, expected in histories[0].items():
-        assert histories[1][name] == pytest.approx(expected, rel=1e-5)
+        for history in histories[1:]:
+            assert history[name] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -267,16 +269,12 @@ def test_a_sum_takes_the_weights_as_they_are_and_without_any_is_the_mean():
 def test_a_label_outside_the_vocabulary_is_never_taken_for_another(label):
     batch = np.array([[1, label]], "int32"), normal(5, 1, 2, 4)
     run = compiled(MaskedCrossentropy(0.1), batch)
-    if keras.backend.backend() == "tensorflow":
+    if BACKEND == "tensorflow":
         import tensorflow as tf
 
         # Under XLA, which reads no label outside; TensorFlow's own kernel refuses one.
         run = tf.function(MaskedCrossentropy(0.1), jit_compile=True)
-    try:
-        value = float(array(run(*batch)))
-    except (IndexError, RuntimeError):  # PyTorch's own
-        return
-    assert math.isnan(value)
+    assert math.isnan(float(array(run(*batch))))
 
 
 def test_labels_may_be_whole_floats_and_fractions_are_refused():

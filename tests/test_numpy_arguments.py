@@ -231,7 +231,13 @@ def content(value):
     return np.asarray(value).tolist() if hasattr(value, "shape") else type(value).__name__
 
 
-@pytest.mark.parametrize("name", CALLS)
+# Their libraries learn for seconds; the other tokenizers stay in the default run.
+LONG = {"text.SentencePieceTokenizer.train", "text.WordPieceTokenizer.train"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in CALLS]
+)
 def test_a_call_with_numpy_numbers_gives_what_it_gives_with_python_numbers(name, tmp_path):
     function, arguments = found_by(name), dict(CALLS[name])
     numbers = {n: v for n, v in arguments.items() if n not in ("source_ids", "target_ids")}

@@ -137,7 +137,7 @@ def test_the_gradients_of_a_row_used_twice_are_added_before_they_are_squared():
     np.testing.assert_allclose(model.get_weights()[0][:, 0], [0, 0.1, 0.1, 0], rtol=1e-4)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_fit_ends_with_the_weights_of_keras(jit_compile):
     if jit_compile and keras.backend.backend() == "torch":
         pytest.skip("PyTorch has no XLA")
@@ -195,6 +195,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="a strategy of TensorFlow")
 def test_two_replicas_of_a_mirrored_strategy_update_as_keras():
     done = subprocess.run(

@@ -1,5 +1,6 @@
 """The README keeps its word: its Python blocks run, its two commands are there."""
 
+import json
 import os
 import re
 import subprocess
@@ -35,25 +36,54 @@ def test_readme_holds_the_command(name):
     assert code_blocks(after, "bash")[0].startswith('pip install -e ".[')
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["README.md", *PAGES])
-def test_python_blocks_run_one_after_the_other(page, tmp_path):
-    blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
-    assert blocks, f"{page} must show the interface in at least one ```python block"
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(blocks), encoding="utf-8")
+RUN_EACH = """
+import json, os, runpy, sys, traceback
+said = {}
+for script in sys.argv[1:]:
+    os.chdir(os.path.dirname(script))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except BaseException:
+        said[script] = traceback.format_exc()
+with open(__file__ + ".json", "w", encoding="utf-8") as file:
+    json.dump(said, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """What the script of each page raised, by its page: one process runs one after the other."""
+    folder, scripts = tmp_path_factory.mktemp("pages"), {}
+    for page in ["README.md", *PAGES]:
+        blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
+        scripts[page] = folder / Path(page).stem / "page.py"
+        scripts[page].parent.mkdir()
+        scripts[page].write_text("\n".join(blocks), encoding="utf-8")
+    (folder / "run_each.py").write_text(RUN_EACH, encoding="utf-8")
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
     }
     done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
+        [sys.executable, str(folder / "run_each.py"), *map(str, scripts.values())],
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=900,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    said = json.loads((folder / "run_each.py.json").read_text(encoding="utf-8"))
+    return {page: said.get(str(script)) for page, script in scripts.items()}
+
+
+def test_the_readme_shows_the_interface():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert code_blocks(text, "python"), "README.md must have at least one ```python block"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
+def test_python_blocks_run_one_after_the_other(page, errors):
+    assert errors[page] is None, errors[page]

@@ -227,11 +227,13 @@ def checked_lines(tmp_path_factory):
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("expression", "expected"), REVEALED.items())
 def test_a_users_checker_sees_the_type(expression, expected, checked_lines):
     assert checked_lines[f"reveal_type({expression})"] == [f'note: Revealed type is "{expected}"']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "code"), MISUSES.items())
 def test_a_users_checker_refuses_the_misuse(line, code, checked_lines):
     errors = [text for text in checked_lines[line] if text.startswith("error: ")]

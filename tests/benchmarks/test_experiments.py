@@ -227,7 +227,10 @@ def test_every_length_is_in_one_bin():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"key_dim": 3}, {"combine": "concat"}, {"position": "learned"}, {"position": "none"}],
+    [
+        {"key_dim": 3, "position": "learned", "combine": "concat"},
+        pytest.param({"position": "none"}, marks=pytest.mark.slow),
+    ],
 )
 def test_the_small_translator_keeps_the_contracts(options):
     keras.utils.set_random_seed(3)
@@ -237,6 +240,7 @@ def test_the_small_translator_keeps_the_contracts(options):
     check_causality(model, inputs)
 
 
+@pytest.mark.slow
 def test_each_option_changes_the_parameters_that_it_should():
     sizes = dict(vocab_size=11, d_model=8, num_heads=2)
     base = small_translator(**sizes).count_params()
@@ -249,7 +253,7 @@ def test_each_option_changes_the_parameters_that_it_should():
     assert deeper > base
 
 
-@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_share_of_exact_pairs_is_that_of_a_greedy_search(recurrent):
     keras.utils.set_random_seed(5)
     if recurrent:

@@ -12,7 +12,7 @@ WIDTH, INNER, LAYERS, VOCAB = 16, 40, 2, 50
 MULTIPLIED = LAYERS * (6 * WIDTH**2 + 2 * WIDTH * INNER) + VOCAB * WIDTH
 
 
-@pytest.mark.parametrize("quantize", [None, "int8"])
+@pytest.mark.parametrize("quantize", [None, pytest.param("int8", marks=pytest.mark.slow)])
 def test_a_step_reads_each_matrix_of_the_decoder_but_those_of_the_memory(quantize):
     model = Transformer(VOCAB, num_layers=LAYERS, d_model=WIDTH, num_heads=2, d_ff=INNER)
     model.build()

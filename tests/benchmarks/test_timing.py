@@ -36,7 +36,11 @@ print(json.dumps({"tok_s": 5}))
 """
 
 
-@pytest.mark.parametrize("program", [TENSORFLOW, JAX], ids=["tensorflow", "jax"])
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(TENSORFLOW, marks=pytest.mark.slow), JAX],
+    ids=["tensorflow", "jax"],
+)
 def test_programs_that_xla_compiled_are_counted(program):
     pytest.importorskip("tensorflow" if program is TENSORFLOW else "jax")
     lines = lines_of([sys.executable, "-c", program], LOG_COMPILATIONS)
@@ -118,6 +122,7 @@ print(json.dumps([keras.backend.backend(), keras.config.dtype_policy().name]))
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_keras_runs_on_another_backend_and_in_half_precision(tmp_path):
     pytest.importorskip("jax")
     (tmp_path / "common.py").write_text(COMMON, encoding="utf-8")

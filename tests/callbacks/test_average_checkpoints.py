@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import AverageCheckpoints
-from tests.backends import array
+from tests.backends import BACKEND, array
 
 DATA = np.linspace(-1, 1, 12, dtype="float32")[:, None]
 
@@ -26,7 +26,7 @@ def small_model():
     model = keras.Sequential(
         [keras.Input((1,)), keras.layers.Dense(3), keras.layers.BatchNormalization()]
     )
-    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=BACKEND == "jax")
     return model
 
 

@@ -1,13 +1,14 @@
 """ExactResume goes on to the bit where a training was killed."""
 
+import functools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import warnings
-from functools import partial
 from pathlib import Path
 
 import keras
@@ -29,10 +30,12 @@ def data_of(epoch):
     return (sources, inputs), labels
 
 
-def new_model(policy="float32", accumulate=None, r_drop=0.0):
-    size = dict(num_layers=1, d_model=8, num_heads=2, d_ff=8)
-    model = Transformer(20, **size, dropout=0.3, r_drop=r_drop, dtype=policy)
-    model.build()
+def new_model(policy="float32", accumulate=None, width=8):
+    """A small model with dropout, which reads the sources alone."""
+    inputs = [keras.Input((6,), dtype="int32") for _ in range(2)]
+    hidden = keras.layers.Embedding(20, width, dtype=policy)(inputs[0])
+    hidden = keras.layers.Dropout(0.3, dtype=policy)(hidden)
+    model = keras.Model(inputs, keras.layers.Dense(20, dtype=policy)(hidden))
     optimizer = FusedAdam(WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate)
     if policy == "mixed_float16":
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=4.0)
@@ -40,29 +43,42 @@ def new_model(policy="float32", accumulate=None, r_drop=0.0):
     return model
 
 
-def train(directory, until=EPOCHS, seed=1, **options):
-    """Trains in one process up to `until`, going on from what is in the directory."""
+def new_transformer(r_drop=0.0):
+    size = dict(num_layers=1, d_model=8, num_heads=2, d_ff=8)
+    model = Transformer(20, **size, dropout=0.3, r_drop=r_drop)
+    model.build()
+    optimizer = FusedAdam(WarmupSchedule(8, 5), beta_2=0.98)
+    model.compile(optimizer, MaskedCrossentropy(0.1), jit_compile=BACKEND == "jax")
+    return model
+
+
+def train(directory, until=EPOCHS, seed=1, make=new_model, copy=None, batch_size=4, **options):
+    """Trains in one process up to `until`, going on from what is in the directory.
+
+    The state after the first epoch is copied to `copy`, as that of a training that ends there.
+    """
     keras.utils.set_random_seed(seed)
-    model, resume = new_model(**options), ExactResume(directory)
+    model, resume = make(**options), ExactResume(directory)
     for epoch in range(resume.epoch, until):
-        fit = dict(batch_size=4, shuffle=False, initial_epoch=epoch, epochs=epoch + 1, verbose=0)
-        model.fit(*data_of(epoch), **fit, callbacks=[resume])
+        fit = dict(shuffle=False, initial_epoch=epoch, epochs=epoch + 1, verbose=0)
+        model.fit(*data_of(epoch), batch_size=batch_size, **fit, callbacks=[resume])
+        if copy is not None and epoch == 0:
+            shutil.copytree(directory, copy)
     return [array(weight) for weight in model.weights], resume
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"policy": "mixed_float16"},
-        {"policy": "mixed_bfloat16"},
-        {"r_drop": 2.0},
+        pytest.param({"policy": "mixed_bfloat16"}, marks=pytest.mark.slow),
         {"accumulate": 2},  # of three batches an epoch: it ends within an update
+        pytest.param({"make": new_transformer}, marks=pytest.mark.slow),
+        pytest.param({"make": new_transformer, "r_drop": 2.0}, marks=pytest.mark.slow),
     ],
 )
 def test_a_new_process_ends_with_the_same_bits(tmp_path, options):
-    whole, _ = train(tmp_path / "whole", **options)
-    train(tmp_path / "parts", until=1, **options)
+    whole, _ = train(tmp_path / "whole", copy=tmp_path / "parts", **options)
     # Other seeds: nothing but the file may carry the state.
     train(tmp_path / "parts", until=3, seed=2, **options)
     parts, resume = train(tmp_path / "parts", seed=3, **options)
@@ -71,8 +87,21 @@ def test_a_new_process_ends_with_the_same_bits(tmp_path, options):
         np.testing.assert_array_equal(weight, expected)
 
 
+def test_a_transformer_goes_on_with_the_same_bits(tmp_path):
+    def make():
+        model = new_transformer()
+        model.run_eagerly = BACKEND == "tensorflow"  # for two steps no graph is worth its time
+        return model
+
+    fit = dict(make=make, until=2, batch_size=12)
+    whole, _ = train(tmp_path / "whole", copy=tmp_path / "parts", **fit)
+    parts, _ = train(tmp_path / "parts", seed=2, **fit)
+    for expected, weight in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
 def test_without_the_seeds_of_the_dropout_it_would_not():
-    """The test above can fail: other noise gives other weights."""
+    """The tests above can fail: other noise gives other weights."""
     weights = []
     for seed in (1, 2):
         keras.utils.set_random_seed(1)
@@ -97,7 +126,8 @@ def train_with_moving_average(directory, until, order):
     """As `train`, by `fit` of several epochs with Keras's swap to the moving average after each."""
     keras.utils.set_random_seed(1)
     model, resume = new_model(), ExactResume(directory)
-    model.compile(FusedAdam(0.01, use_ema=True, ema_momentum=0.9), MaskedCrossentropy())
+    optimizer = FusedAdam(0.01, use_ema=True, ema_momentum=0.9)
+    model.compile(optimizer, MaskedCrossentropy(), jit_compile=BACKEND == "jax")
     swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
     callbacks = [resume, swap] if order == "before" else [swap, resume]
     fit = dict(batch_size=4, shuffle=False, initial_epoch=resume.epoch, epochs=until, verbose=0)
@@ -110,8 +140,7 @@ def test_before_the_swap_to_a_moving_average_it_goes_on_but_for_rounding(tmp_pat
     train_with_moving_average(tmp_path / "parts", 2, "before")
     parts = train_with_moving_average(tmp_path / "parts", EPOCHS, "before")
     for expected, weight in zip(whole, parts, strict=True):
-        # A bias of keys has no gradient but rounding, which Adam enlarges.
-        np.testing.assert_allclose(weight, expected, atol=2e-4)
+        np.testing.assert_allclose(weight, expected, atol=1e-5)
 
 
 def test_behind_that_swap_it_is_refused(tmp_path):
@@ -124,7 +153,7 @@ def test_behind_that_swap_it_is_refused(tmp_path):
 def test_a_training_without_numbers_or_weights_to_train_is_no_other_training(tmp_path, case):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.trainable = case != "frozen"
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=BACKEND == "jax")
     if case == "diverged":
         model.layers[-1].kernel.assign([[np.nan]])
     data = np.ones((4, 1), "float32")
@@ -151,26 +180,35 @@ class StopsAt(keras.callbacks.Callback):
         self.model.stop_training |= (epoch, None) == self.at
 
 
-@pytest.mark.parametrize(("batch", "epochs"), [(0, 1), (1, 1), (2, 2), (None, 2)])
+FIT = dict(batch_size=4, shuffle=False, epochs=EPOCHS, verbose=0)
+
+
+@functools.cache
+def weights_without_a_stop():
+    keras.utils.set_random_seed(1)
+    model = new_model()
+    model.fit(*data_of(0), **FIT)
+    return [array(weight) for weight in model.weights]
+
+
+@pytest.mark.parametrize(
+    ("batch", "epochs"),
+    [pytest.param(0, 1, marks=pytest.mark.slow), (1, 1), (2, 2), (None, 2)],
+)
 def test_an_epoch_left_before_its_last_batch_is_begun_again(tmp_path, batch, epochs):
-    weights = []
-    for stop in (None, StopsAt(1, batch)):
-        keras.utils.set_random_seed(1)
-        directory = tmp_path / ("whole" if stop is None else "parts")
-        model, resume = new_model(), ExactResume(directory)
-        fit = dict(batch_size=4, shuffle=False, epochs=EPOCHS, verbose=0)
-        model.fit(*data_of(0), **fit, callbacks=[*filter(None, [stop]), resume])
-        if stop is not None:
-            assert resume.epoch == ExactResume(directory).epoch == epochs
-            model.fit(*data_of(0), **fit, initial_epoch=resume.epoch, callbacks=[resume])
-        weights.append([array(weight) for weight in model.weights])
-    for expected, weight in zip(*weights, strict=True):
-        np.testing.assert_array_equal(weight, expected)
+    expected = weights_without_a_stop()
+    keras.utils.set_random_seed(1)
+    model, resume = new_model(), ExactResume(tmp_path)
+    model.fit(*data_of(0), **FIT, callbacks=[StopsAt(1, batch), resume])
+    assert resume.epoch == ExactResume(tmp_path).epoch == epochs
+    model.fit(*data_of(0), **FIT, initial_epoch=resume.epoch, callbacks=[resume])
+    for weight, value in zip(model.weights, expected, strict=True):
+        np.testing.assert_array_equal(array(weight), value)
 
 
 def test_a_loss_that_is_no_number_leaves_the_last_state_in_place(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=BACKEND == "jax")
     data = np.ones((4, 1), "float32")
     fit = dict(batch_size=2, shuffle=False, verbose=0)
     model.fit(data, data, **fit, callbacks=[ExactResume(tmp_path)])
@@ -185,9 +223,7 @@ def test_a_loss_that_is_no_number_leaves_the_last_state_in_place(tmp_path):
 
 def test_another_model_is_refused(tmp_path):
     train(tmp_path, until=1)
-    other = Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=9)
-    other.build()
-    other.compile(FusedAdam(), MaskedCrossentropy())
+    other = new_model(width=9)
     fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
     with pytest.raises(ValueError, match="must hold the variables of this model and optimizer"):
         other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
@@ -202,7 +238,7 @@ def test_another_kind_of_optimizer_is_refused(tmp_path, wrapped):
     if wrapped:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         saved, received = f"LossScaleOptimizer of {saved}", f"LossScaleOptimizer of {received}"
-    other.compile(optimizer, MaskedCrossentropy())
+    other.compile(optimizer, MaskedCrossentropy(), jit_compile=BACKEND == "jax")
     fit = dict(batch_size=4, shuffle=False, initial_epoch=1, epochs=2, verbose=0)
     with pytest.raises(ValueError, match=rf"was saved with, {saved}\. Received: {received}"):
         other.fit(*data_of(1), **fit, callbacks=[ExactResume(tmp_path)])
@@ -232,7 +268,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
     from texts, on JAX from ids.
     """
     pytest.importorskip(backend)
-    run = partial(process_of, backend, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "programs"))
+    run = functools.partial(
+        process_of, backend, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "programs")
+    )
     whole = run(tmp_path / "whole")
     assert whole.wait() == 0
     seed = random.SystemRandom().randrange(2**32)
@@ -242,7 +280,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
     time.sleep(draw.uniform(0, 5))
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    for _ in range(3):
+    for _ in range(2):
         before = state.stat().st_mtime_ns if state.exists() else 0
         process = run(tmp_path / "killed")
         deadline = time.monotonic() + 300

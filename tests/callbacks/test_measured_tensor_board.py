@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import MeasuredTensorBoard, TranslationQuality
+from tests.backends import BACKEND
 from tests.event_files import values_in_tensorboard
 
 
 def test_a_figure_of_some_epochs_is_a_curve_of_as_many_points(tmp_path):
     pytest.importorskip("tensorflow", reason="TensorBoard's files are written by TensorFlow")
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=BACKEND == "jax")
     quality = TranslationQuality(list, ["a", "b"], ["a", "c"], metrics=["exact_match"], every=2)
     data = np.ones((4, 1))
     no_number = keras.callbacks.LambdaCallback(

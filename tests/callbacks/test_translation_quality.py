@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import AverageCheckpoints, TranslationQuality
-from tests.backends import array
+from tests.backends import BACKEND, array
 
 SOURCES = ["a b c d", "e f g h"]
 REFERENCES = ["The cat sat down .", "A dog ran off ."]
 DATA = np.ones((4, 1), "float32")
+EAGERLY = dict(run_eagerly=BACKEND == "tensorflow")  # a graph costs more than these few steps
 
 
 def model_of(value=0.0):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.compile(keras.optimizers.SGD(0.1), "mse", **EAGERLY)
     model.layers[-1].kernel.assign([[value]])
     return model
 
@@ -108,7 +109,7 @@ def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
     for value, found in ((1.0, REFERENCES), (2.0, ["x", "y"])):
         quality = TranslationQuality(answers(found), SOURCES, REFERENCES, **arguments)
         model = model_of(value)
-        model.compile(keras.optimizers.SGD(0.0), "mse")
+        model.compile(keras.optimizers.SGD(0.0), "mse", **EAGERLY)
         model.fit(DATA, DATA, epochs=1, verbose=0, callbacks=[quality])
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0
     quality = TranslationQuality(answers(REFERENCES), SOURCES, REFERENCES, every=5, **arguments)
@@ -146,7 +147,7 @@ def test_finish_without_any_training_measures_the_model_as_it_is(tmp_path):
 def test_behind_kerass_swap_the_moving_average_is_measured_and_kept(tmp_path):
     """As docs/training.md says; without it, Keras takes the average at the end of `fit` alone."""
     file, model, own, measured = tmp_path / "best.keras", model_of(), [], []
-    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
+    model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse", **EAGERLY)
 
     def weight():
         return float(array(model.trainable_variables[0])[0, 0])
@@ -182,7 +183,7 @@ def test_a_new_training_that_was_killed_early_forgets_the_earlier_one_too(tmp_pa
     new.on_train_batch_begin(0)
     again = TranslationQuality(answers(["x", "y"]), SOURCES, REFERENCES, every=3, **arguments)
     model = model_of(2.0)
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.compile(keras.optimizers.SGD(0.0), "mse", **EAGERLY)
     model.fit(DATA, DATA, initial_epoch=1, epochs=2, verbose=0, callbacks=[again])
     assert again.best == {"epoch": 2, "exact_match": 0.0}
     assert array(keras.saving.load_model(file).layers[-1].kernel) == 2.0

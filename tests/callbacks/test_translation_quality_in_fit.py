@@ -15,18 +15,20 @@ from keras_transformer.callbacks import (
     TrainingLog,
     TranslationQuality,
 )
-from tests.backends import array
+from tests.backends import BACKEND, array
 from tests.event_files import values_in_tensorboard
+from tests.selection import spread
 
 TEXTS = [f"text {number}" for number in range(50)]
 DATA = np.ones((4, 1), "float32")
 NAME = "val_exact_match"
+MODES = {"exact_match": "max", "word_error_rate": "min"}  # as many texts right: x and 100 - x
 
 
 def new_model(optimizer="sgd"):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.layers[-1].kernel.assign([[0.0]])
-    model.compile(optimizer, "mse")
+    model.compile(optimizer, "mse", jit_compile=BACKEND == "jax")
     return model
 
 
@@ -66,10 +68,10 @@ def test_while_each_measurement_is_better_nothing_stops_and_each_is_kept(tmp_pat
     stop = keras.callbacks.EarlyStopping(NAME, mode="max", patience=15)
     file = tmp_path / "{epoch}-{val_exact_match:.0f}.keras"
     save = keras.callbacks.ModelCheckpoint(file, NAME, mode="max", save_best_only=True)
-    logs = fit([quality, stop, save], 60)
-    assert len(logs[NAME]) == 60
-    assert stop.best == save.best == quality.best["exact_match"] == 26
-    measured = [1, *range(5, 61, 5)]
+    logs = fit([quality, stop, save], 30)
+    assert len(logs[NAME]) == 30
+    assert stop.best == save.best == quality.best["exact_match"] == 14
+    measured = [1, *range(5, 31, 5)]
     expected = {f"{epoch}-{2 * n}.keras" for n, epoch in enumerate(measured, start=1)}
     assert {file.name for file in tmp_path.iterdir()} == expected
 
@@ -86,17 +88,10 @@ def test_where_every_epoch_is_measured_no_epoch_need_be_told():
     assert f"{NAME}_epoch" not in logs
 
 
-@pytest.mark.parametrize("restore", [False, True])
-@pytest.mark.parametrize(
-    ("metric", "mode", "figures"),
-    [
-        ("exact_match", "max", [0, 30, 20, 28, 30]),
-        # As many texts right: 100 - x.
-        ("word_error_rate", "min", [0, 30, 20, 28, 30]),
-    ],
-)
-def test_patience_of_three_times_every_waits_for_three_measurements(restore, metric, mode, figures):
-    note, quality = NoteWeights(), quality_of(figures, metrics=[metric])
+@pytest.mark.parametrize(("metric", "restore"), spread(MODES, [False, True]))
+def test_patience_of_three_times_every_waits_for_three_measurements(metric, restore):
+    mode = MODES[metric]
+    note, quality = NoteWeights(), quality_of([0, 30, 20, 28, 30], metrics=[metric])
     stop = keras.callbacks.EarlyStopping(
         f"val_{metric}", mode=mode, patience=15, restore_best_weights=restore
     )
@@ -122,7 +117,7 @@ def test_a_model_checkpoint_holds_the_weights_that_were_measured(tmp_path):
 @pytest.mark.parametrize(
     ("figures", "expected"),
     [
-        ([0, 10, 20, 30, 40], [1.0] * 20),
+        pytest.param([0, 10, 20, 30, 40], [1.0] * 20, marks=pytest.mark.slow),
         # The rate of an epoch's log is that before the epoch's reduction.
         ([0, 10, 20, 20, 20], [1.0] * 15 + [0.5] * 5),
     ],
@@ -136,7 +131,7 @@ def test_the_rate_is_reduced_after_a_measurement_that_is_not_better(figures, exp
     assert last == (1.0 if figures[-1] == 40 else 0.25)
 
 
-@pytest.mark.parametrize("log_first", [False, True])
+@pytest.mark.parametrize("log_first", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_csv_has_every_figure_of_every_epoch(tmp_path, log_first):
     log = [TrainingLog(verbose=False)]
     quality = quality_of([0, 20, 40], metrics=["exact_match", "word_error_rate"])
@@ -151,18 +146,16 @@ def test_a_csv_has_every_figure_of_every_epoch(tmp_path, log_first):
     assert {"gradient_norm", f"{NAME}_epoch", "val_loss"} < {*rows[0]}
 
 
-@pytest.mark.parametrize("form", ["what fit returned", "its dict", "a CSV file"])
-def test_a_learning_curve_joins_the_measured_epochs(tmp_path, form):
+def test_a_learning_curve_joins_the_measured_epochs(tmp_path):
     pytest.importorskip("matplotlib")
     log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
     plan = dict(epochs=12, verbose=0, callbacks=[quality_of([0, 20, 20, 10]), log])
     history = new_model().fit(DATA, DATA, **plan)
-    drawn = {"what fit returned": history, "its dict": history.history}
-    drawn = drawn.get(form, tmp_path / "log.csv")
-    for figure in (plots.learning_curve(drawn), plots.learning_curves({"run": drawn})):
-        assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "exact match"]
-        (line,) = figure.axes[1].lines
-        assert line.get_xydata().tolist() == [[1, 0], [5, 20], [10, 20], [12, 10]]
+    for drawn in (history, history.history, tmp_path / "log.csv"):
+        for figure in (plots.learning_curve(drawn), plots.learning_curves({"run": drawn})):
+            assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "exact match"]
+            (line,) = figure.axes[1].lines
+            assert line.get_xydata().tolist() == [[1, 0], [5, 20], [10, 20], [12, 10]]
 
 
 def test_tensorboard_has_a_number_in_each_epoch_and_ours_the_measured_ones(tmp_path):
@@ -212,7 +205,7 @@ def logs_of_a_training(directory, lives, averaged):
     return logs, json.loads((directory / "best.keras.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("averaged", [False, True])
+@pytest.mark.parametrize("averaged", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_training_that_goes_on_has_the_logs_of_one_that_was_not_killed(tmp_path, averaged):
     whole = logs_of_a_training(tmp_path / "whole", [17], averaged)
     killed = logs_of_a_training(tmp_path / "killed", [3, 5, 9, 17], averaged)

@@ -18,10 +18,8 @@ def sentences():
     return list(SENTENCES)
 
 
-@pytest.fixture(scope="session")
-def tokenizers():
-    pytest.importorskip("tensorflow")
-    pytest.importorskip("tensorflow_text")
+def train(kind):
+    """Trains the tokenizer of a kind, the same each time."""
     from keras_transformer.text import (
         CharacterTokenizer,
         SentencePieceTokenizer,
@@ -30,18 +28,27 @@ def tokenizers():
     )
 
     unigram = {"model_type": "unigram", "shrink_to_fit": True}
-    return {
-        "character": CharacterTokenizer.train(SENTENCES),
-        "symbol": SymbolTokenizer.train(SENTENCES),
-        "bpe": SentencePieceTokenizer.train(SENTENCES, vocab_size=110),
-        "unigram": SentencePieceTokenizer.train(SENTENCES, vocab_size=110, **unigram),
-        "lossless": SentencePieceTokenizer.train(SENTENCES, vocab_size=360, lossless=True),
-        "wordpiece": WordPieceTokenizer.train(SENTENCES, vocab_size=120),
-        "folded": SentencePieceTokenizer.train(
-            SENTENCES, vocab_size=100, normalization="nfkc", lowercase=True
+    trainer, options = {
+        "character": (CharacterTokenizer, {}),
+        "symbol": (SymbolTokenizer, {}),
+        "bpe": (SentencePieceTokenizer, {"vocab_size": 110}),
+        "unigram": (SentencePieceTokenizer, {"vocab_size": 110, **unigram}),
+        "lossless": (SentencePieceTokenizer, {"vocab_size": 360, "lossless": True}),
+        "wordpiece": (WordPieceTokenizer, {"vocab_size": 120}),
+        "folded": (
+            SentencePieceTokenizer,
+            {"vocab_size": 100, "normalization": "nfkc", "lowercase": True},
         ),
-        "lower_case": WordPieceTokenizer.train(SENTENCES, vocab_size=120, lower_case=True),
-    }
+        "lower_case": (WordPieceTokenizer, {"vocab_size": 120, "lower_case": True}),
+    }[kind]
+    return trainer.train(iter(SENTENCES), **options)
+
+
+@pytest.fixture(scope="session")
+def tokenizers():
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text")
+    return {kind: train(kind) for kind in KINDS}
 
 
 KINDS = ["character", "symbol", "bpe", "unigram", "lossless", "folded", "wordpiece", "lower_case"]

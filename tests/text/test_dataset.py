@@ -168,7 +168,7 @@ def test_two_iterators_at_once_are_two_epochs():
         assert (source_b.numpy() == b[0]).all()
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("prefetch", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_each_epoch_of_fit_is_the_next_one(prefetch):
     """Keras makes more iterators than epochs; only those that are drawn from count."""
     data = _seeded()
@@ -194,7 +194,8 @@ def test_each_epoch_of_fit_is_the_next_one(prefetch):
             seen.append([])
 
     model = Look()
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, jit_compile=False)
     model.fit(_seeded(prefetch), epochs=3, shuffle=False, verbose=0, callbacks=[NewEpoch()])
     assert seen[:3] == epochs
 

@@ -16,6 +16,7 @@ from keras_transformer.text import (  # noqa: E402
     WordPieceTokenizer,
 )
 from keras_transformer.text.folding import Folding  # noqa: E402
+from tests.selection import spread  # noqa: E402
 
 POINTS = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
 ASSIGNED = [point for point in POINTS if unicodedata.category(point) != "Cn"]
@@ -43,12 +44,16 @@ def differences(folding, function, texts):
     ]
 
 
-@pytest.mark.parametrize("around", ["{}", "α{}Σ", "αΣ{}", "αΣ{}α", "{}Σ", "αΣ\u0301{}α"])
+@pytest.mark.parametrize(
+    "around",
+    ["α{}Σ", "αΣ{}α"]
+    + [pytest.param(a, marks=pytest.mark.slow) for a in ("{}", "αΣ{}", "{}Σ", "αΣ\u0301{}α")],
+)
 def test_every_character_has_the_lower_case_of_python_beside_a_sigma_too(around):
     assert not differences(LOWER, str.lower, [around.format(point) for point in POINTS])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(st.sampled_from(HARD), max_size=12) | st.text(max_size=12), max_size=5))
 @example(["Ο ΜΕΓΑΛΟΣ ΣΚΥΛΟΣ", "", "Σ", "ΑΣ", "ΣΑ"])
 @example(["Α", "Σ", "Α", ".Σ"])  # what ends one text is not before the next
@@ -78,7 +83,10 @@ def test_lower_case_is_that_of_no_locale():
     assert "StringLower" not in operations
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize(
+    "cls",
+    [pytest.param(c, marks=() if c is CharacterTokenizer else pytest.mark.slow) for c in CLASSES],
+)
 def test_a_tokenizer_in_lower_case_gives_what_python_gives(cls):
     text = "Ο ΜΕΓΑΛΟΣ ΣΚΥΛΟΣ ΤΗΣ İSTANBUL ᲐᲑ"
     tokenizer = cls.train([text] * 9, vocab_size=90, lowercase=True, **OPTIONS.get(cls, {}))
@@ -90,7 +98,9 @@ def test_a_tokenizer_in_lower_case_gives_what_python_gives(cls):
         assert again.detokenize(ids).numpy()[0].decode() == text.lower()
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize(
+    "cls", [*CLASSES[:3], pytest.param(WordPieceTokenizer, marks=pytest.mark.slow)]
+)
 def test_a_tokenizer_takes_other_spellings_for_the_one_it_knows(cls):
     known, spelled = "thé fin 10", "the\u0301 ﬁn １0"
     options = {"vocab_size": 60, **OPTIONS.get(cls, {})}
@@ -117,8 +127,7 @@ def test_a_tokenizer_without_folding_has_the_file_that_it_always_had(cls):
     assert b"normalization" not in header
 
 
-@pytest.mark.parametrize("form", ["identity", "nfc", "nfkc"])
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize(("form", "lowercase"), spread(["nfkc", "identity", "nfc"], [True, False]))
 def test_offsets_are_those_of_the_text_as_it_was_given(form, lowercase):
     letters = "ab ıiI\u0307\u0301éςσΑΣKkßẞⱥ１1½⁄2ﬁf…."
     tokenizer = CharacterTokenizer(dict.fromkeys(letters), form, lowercase)

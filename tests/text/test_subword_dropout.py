@@ -66,6 +66,7 @@ def test_more_dropout_makes_more_pieces_from_none_to_characters():
     assert counts[-1] > 0.98 * characters
 
 
+@pytest.mark.slow
 def test_another_process_splits_alike():
     code = f"""
 import sys
@@ -98,7 +99,7 @@ def splits_of_the_paper(symbols, ranks, rate):
     return outcomes
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("rate", [pytest.param(0.1, marks=pytest.mark.slow), 0.5])
 def test_each_split_is_as_frequent_as_in_the_algorithm_of_the_paper(rate):
     tokenizer = SentencePieceTokenizer.train(TEXTS, 1000, shrink_to_fit=True)
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))

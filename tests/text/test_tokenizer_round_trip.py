@@ -13,6 +13,7 @@ from keras_transformer.text import (  # noqa: E402
     SentencePieceTokenizer,
     SymbolTokenizer,
 )
+from tests.selection import spread  # noqa: E402
 
 # Escapes stand for what a reader would not see; every text has what its language writes with.
 TEXTS = {
@@ -102,8 +103,7 @@ def test_text_of_no_language_that_was_seen_comes_back_from_bytes():
     assert there_and_back(tokenizer, ALL) == ALL
 
 
-@pytest.mark.parametrize("form", ["nfc", "nfkc"])
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize(("form", "lowercase"), spread(["nfc", "nfkc"], [False, True]))
 def test_a_fold_gives_the_text_that_python_folds(form, lowercase):
     def fold(text):
         text = unicodedata.normalize(form.upper(), text)

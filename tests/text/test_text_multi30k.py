@@ -6,6 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
+pytestmark = pytest.mark.slow
 
 from keras_transformer.text import (  # noqa: E402
     CharacterTokenizer,

@@ -1,5 +1,7 @@
 """tokenize_with_offsets: the same ids, and the bytes that each was read from."""
 
+import functools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +23,14 @@ KINDS = {
 }
 
 
+@functools.cache
+def made(kind):
+    return SymbolTokenizer(["a", "b", "ab"]) if kind == "letters" else KINDS[kind]()
+
+
 @pytest.fixture(params=KINDS, scope="module")
 def tokenizer(request):
-    return KINDS[request.param]()
+    return made(request.param)
 
 
 def spans(tokenizer, text):
@@ -59,23 +66,17 @@ def test_unknown_and_invalid_text_has_its_own_bytes(tokenizer):
 
 
 @pytest.mark.parametrize("kind", ["lossless", "characters"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.text(st.sampled_from("a mno\u2581\ue000é😀\nz"), max_size=20))
 def test_without_loss_the_pieces_are_the_text(kind, text):
-    tokenizer = KINDS[kind]() if kind not in MADE else MADE[kind]
-    MADE[kind] = tokenizer
-    _, read = spans(tokenizer, text)
+    _, read = spans(made(kind), text)
     assert b"".join(read) == text.encode()
 
 
-MADE = {}
-
-
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.text(st.sampled_from("ab \t\n\v\f\r\u00a0é"), max_size=20))
 def test_a_symbol_is_what_stands_between_spaces(text):
-    tokenizer = SymbolTokenizer(["a", "b", "ab"])
-    _, read = spans(tokenizer, text)
+    _, read = spans(made("letters"), text)
     assert read == text.encode().split()
 
 

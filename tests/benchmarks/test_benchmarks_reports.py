@@ -29,6 +29,20 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PNG = b"\x89PNG"
 SEEDS = [1, 2, 3]
+intervals = {}
+
+
+def bootstrap(groups):
+    """That of the experiments; what a table and its picture both ask for is computed once."""
+    key = tuple(np.asarray(group, dtype="float64").tobytes() for group in groups)
+    if key not in intervals:
+        intervals[key] = experiments.bootstrap(groups)
+    return intervals[key]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_computed_twice(monkeypatch):
+    monkeypatch.setattr(comparison_report, "bootstrap", bootstrap)
 
 
 @pytest.fixture
@@ -84,6 +98,7 @@ def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     assert holds(page, capsys.readouterr().out)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
@@ -93,7 +108,11 @@ def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypat
     assert holds(page, capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("name", statements.NAMES)
+@pytest.mark.parametrize(
+    "name",
+    # That on scaling computes what it prints, for many widths.
+    [pytest.param(n, marks=pytest.mark.slow if n == "scaling" else ()) for n in statements.NAMES],
+)
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_statements_print(name, tmp_path, capsys):
     statements.check(name, Results(RESULTS / "statements.jsonl"), str(tmp_path))
@@ -148,7 +167,8 @@ def test_no_error_left_is_an_infinite_factor():
     assert "nan" in reversing.changes(none, wrong)[1]
 
 
-def test_accuracies_are_drawn_for_every_width(made_up, capsys):
+def test_accuracies_are_drawn_for_every_width(made_up, monkeypatch, capsys):
+    monkeypatch.setattr(scaling, "WIDTHS", scaling.TRAINED_WIDTHS)
     results, arguments = made_up
     for similarity in scaling.SIMILARITIES:
         for width in scaling.TRAINED_WIDTHS:

@@ -11,6 +11,15 @@ pytest.importorskip("tensorflow_text")
 import keras  # noqa: E402
 
 from keras_transformer.text.tokenizer import Tokenizer  # noqa: E402
+from tests.text.conftest import KINDS, train  # noqa: E402
+
+# The default run traces those whose graphs hold what the others of their class hold, and more.
+FULLEST = {"symbol", "lossless", "folded", "lower_case"}
+traced = pytest.mark.parametrize(
+    "tokenizer",
+    [pytest.param(kind, marks=() if kind in FULLEST else pytest.mark.slow) for kind in KINDS],
+    indirect=True,
+)
 
 INJECTIONS = [
     "</s>",
@@ -126,6 +135,7 @@ def test_strings_may_be_a_list_an_array_or_a_tensor(tokenizer, sentences):
     assert lists(tokenizer.tokenize(tuple(sentences[:3]))) == expected
 
 
+@traced
 def test_graph_calls_equal_eager_calls(tokenizer, sentences):
     expected = lists(tokenizer.tokenize(sentences))
 
@@ -141,6 +151,7 @@ def test_graph_calls_equal_eager_calls(tokenizer, sentences):
     assert [row for batch in mapped for row in lists(batch)] == expected
 
 
+@traced
 def test_calls_survive_reseeding_and_a_cleared_session(tokenizer, sentences):
     expected = lists(tokenizer.tokenize(sentences))
     texts = tokenizer.detokenize(expected).numpy().tolist()
@@ -166,17 +177,9 @@ def test_a_tokenizer_pickles(tokenizer):
     assert pickle.loads(pickle.dumps(tokenizer)).to_bytes() == tokenizer.to_bytes()
 
 
-def test_training_is_deterministic(tokenizer, sentences):
-    options = {
-        name: getattr(tokenizer, name)
-        for name in ("lower_case", "lossless", "lowercase", "normalization")
-        if hasattr(tokenizer, name)
-    }
-    first, second = (
-        type(tokenizer).train(iter(sentences), vocab_size=tokenizer.vocab_size, **options)
-        for _ in range(2)
-    )
-    assert first.to_bytes() == second.to_bytes()
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_deterministic(tokenizers, kind):
+    assert train(kind).to_bytes() == tokenizers[kind].to_bytes()
 
 
 @pytest.mark.parametrize("texts", ["one string", ["text", 7], ["text", b"bytes"], ["text", None]])
