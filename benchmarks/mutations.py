@@ -166,7 +166,7 @@ def copy_repository(target: Path) -> None:
     """Copies the files that git knows, and links the corpora beside the repository."""
     shutil.rmtree(target, ignore_errors=True)
     names = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, text=True
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True, encoding="utf-8"
     ).stdout.split("\0")
     for name in filter(None, names):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def failing_test(copy: Path, tests: list[str]) -> str | None:
     own = {"PYTHONPATH": os.pathsep.join([str(copy), str(copy / "examples")]), "CI": "true"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
-        command, cwd=copy, env=os.environ | own, capture_output=True, check=False, text=True
+        command, cwd=copy, env=os.environ | own, capture_output=True, check=False, encoding="utf-8"
     )
     if done.returncode == 0:
         return None

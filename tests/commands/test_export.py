@@ -13,7 +13,7 @@ def test_an_export_has_the_search_of_the_line_and_the_card_of_before(
     found = figures("export", run_directory, "--output", output, "--beam-size", 2, "--no-xla")
     assert found["output"] == str(output)
     assert found["search"] == "beam 2, length penalty 0.6"
-    card = json.loads((output / "assets.extra" / "model_card.json").read_text("utf-8"))
+    card = json.loads((output / "assets.extra" / "model_card.json").read_text(encoding="utf-8"))
     assert card["search"]["settings"]["beam_size"] == 2
     assert card["jit_compile"] is False
     assert card["scores"] == "Exact match: 98 %"

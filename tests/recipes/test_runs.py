@@ -91,5 +91,5 @@ def test_signatures_of_an_export_and_of_a_model_answer_alike(run, tmp_path):
 
 
 def test_the_card_of_an_export_has_the_settings_of_its_run(run):
-    card = json.loads((run / "export/1/assets.extra/model_card.json").read_text("utf-8"))
+    card = json.loads((run / "export/1/assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["languages"]["source"] == "low"
