@@ -103,7 +103,9 @@ BLOCKS = {
         of_hidden,
         composed=True,
     ),
-    "DecoderLayer": of_memory(maker(layers.DecoderLayer, *HEADS_AND_WIDTH), decode, of_both),
+    "DecoderLayer": of_memory(
+        maker(layers.DecoderLayer, *HEADS_AND_WIDTH), decode, of_both, composed=True
+    ),
     "DecoderLayer pre-norm": of_memory(
         maker(layers.DecoderLayer, *HEADS_AND_WIDTH, norm_first=True),
         decode,
@@ -116,7 +118,7 @@ BLOCKS = {
     ),
     "Encoder": Block(maker(layers.Encoder, 2, *HEADS_AND_WIDTH), encode, of_hidden, composed=True),
     "Decoder": of_memory(
-        maker(layers.Decoder, 2, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
+        maker(layers.Decoder, 1, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
     ),
 }
 

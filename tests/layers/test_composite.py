@@ -96,7 +96,10 @@ def seldom(names, slow):
 
 
 EACH = seldom(CASES, LIKE_OTHERS | {"Transformer"})
-WITH_LAYERS = seldom((name for name in CASES if name not in WITHOUT_LAYERS), LIKE_OTHERS)
+# What is frozen inside a Transformer is trained and saved in half precision below.
+WITH_LAYERS = seldom(
+    (name for name in CASES if name not in WITHOUT_LAYERS), LIKE_OTHERS | {"Transformer"}
+)
 
 
 def inside(layer):

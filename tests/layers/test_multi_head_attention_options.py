@@ -68,8 +68,7 @@ def test_equals_the_keras_layer_it_was_made_from_and_goes_back(name, call):
     assert len(ours.losses) == len(theirs.losses)
 
 
-@pytest.mark.parametrize("key_value_heads", [1, 2, 4])
-@pytest.mark.parametrize("use_gate", [False, True])
+@pytest.mark.parametrize(("key_value_heads", "use_gate"), spread([1, 2, 4], [False, True]))
 def test_equals_keras_grouped_attention_and_goes_back(key_value_heads, use_gate):
     theirs = keras.layers.GroupQueryAttention(3, 4, key_value_heads, use_gate=use_gate)
     theirs.build(QUERY.shape, MEMORY.shape)

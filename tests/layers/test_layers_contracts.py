@@ -42,6 +42,20 @@ def with_each(values):
     ]
 
 
+# The default run saves these, and trains with dropout: one block of each kind of weights.
+SAVED = (
+    "PositionalEncoding",
+    "LearnedPositionalEncoding",
+    "FeedForward gated",
+    "MultiHeadAttention grouped, gated",
+    "MultiHeadAttention window",
+    "EncoderLayer window, RMS norm",
+    "DecoderLayer alone",
+    "Decoder grouped, window, relative",
+)
+SOME = [pytest.param(n, marks=() if n in SAVED else pytest.mark.slow) for n in BLOCKS]
+
+
 class Running(NamedTuple):
     """A block that runs in one way: arrays to (output, its mask), explicit and carried."""
 
@@ -109,7 +123,8 @@ def test_what_is_stored_at_padding_does_not_matter_not_even_nan(running):
             assert np.isfinite(output).all()
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BLOCKS)
 def test_the_test_of_padding_can_fail(name):
     # Without masks the padding is read, by every layer that mixes positions.
     hidden, mask, memory, memory_mask = inputs_of()
@@ -242,7 +257,7 @@ def test_the_configuration_rebuilds_the_layer(name):
     assert again.dropout == 0.25
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", SOME)
 def test_files_reload_bit_for_bit(name, tmp_path):
     inputs = inputs_of()
     layer, (expected, _) = blocks.shared(name), blocks.shared_output(name)
@@ -263,7 +278,7 @@ def test_files_reload_bit_for_bit(name, tmp_path):
     assert all((found == wanted).all() for found, wanted in pairs)
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", SOME)
 def test_dropout_is_on_in_training_alone_and_reproducible_from_a_seed(name):
     inputs = tuple(map(ops.convert_to_tensor, inputs_of()))
 
