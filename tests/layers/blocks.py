@@ -96,7 +96,9 @@ BLOCKS = {
     "MultiHeadAttention to memory": of_memory(
         maker(layers.MultiHeadAttention, HEADS, KEY_DIM), cross_attention, of_both
     ),
-    "EncoderLayer": Block(maker(layers.EncoderLayer, *HEADS_AND_WIDTH), encode, of_hidden),
+    "EncoderLayer": Block(
+        maker(layers.EncoderLayer, *HEADS_AND_WIDTH), encode, of_hidden, composed=True
+    ),
     "EncoderLayer pre-norm": Block(
         maker(layers.EncoderLayer, *HEADS_AND_WIDTH, norm_first=True),
         encode,
@@ -151,6 +153,7 @@ BLOCKS |= {
         with_position(layers.ALiBi, layers.MultiHeadAttention, HEADS, KEY_DIM, window=1),
         self_attention,
         of_hidden_twice,
+        composed=True,
     ),
     "EncoderLayer window, RMS norm": Block(
         maker(layers.EncoderLayer, *HEADS_AND_WIDTH, window=2, rms_norm=True, activation="geglu"),
@@ -166,6 +169,7 @@ BLOCKS |= {
         with_position(layers.PositionalEncoding, layers.EncoderLayer, *HEADS_AND_WIDTH),
         encode,
         of_hidden,
+        composed=True,
     ),
     "Encoder ALiBi, window": Block(
         with_position(layers.ALiBi, layers.Encoder, 1, *HEADS_AND_WIDTH, window=1),

@@ -112,7 +112,7 @@ def test_a_memory_without_any_real_token_adds_nothing():
     assert np.isfinite(one).all()
 
 
-@BOTH_NORMS
+@pytest.mark.parametrize("norm_first", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
     decoder = stack(norm_first)
     memory = ops.convert_to_tensor(MEMORY)

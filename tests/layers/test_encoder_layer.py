@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import Encoder, EncoderLayer, PositionalEncoding, TokenEmbedding
-from tests.backends import array, mask_of, normal, prepared, randomise
+from tests.backends import WAYS, array, mask_of, normal, prepared, randomise
 from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, TARGET
 from tests.numpy_reference import multi_head_attention
 
@@ -67,9 +67,8 @@ def test_a_stack_is_its_layers_in_order_with_a_final_norm_when_they_normalise_fi
 @pytest.mark.parametrize(
     "way",
     [
-        "compiled",
         "functional",
-        *(pytest.param(way, marks=pytest.mark.slow) for way in ("eager", "reloaded")),
+        *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "functional"),
     ],
 )
 def test_implicit_masks_through_plain_layers_equal_explicit_masks(way, tmp_path):

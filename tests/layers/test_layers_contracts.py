@@ -42,8 +42,8 @@ def with_each(values):
     ]
 
 
-# The default run saves these, and trains with dropout: one block of each kind of weights.
-SAVED = (
+# One block of each kind of weights and calls, for what the default run need not try with all.
+CHOSEN = (
     "PositionalEncoding",
     "LearnedPositionalEncoding",
     "FeedForward gated",
@@ -53,7 +53,7 @@ SAVED = (
     "DecoderLayer alone",
     "Decoder grouped, window, relative",
 )
-SOME = [pytest.param(n, marks=() if n in SAVED else pytest.mark.slow) for n in BLOCKS]
+SOME = [pytest.param(n, marks=() if n in CHOSEN else pytest.mark.slow) for n in BLOCKS]
 
 
 class Running(NamedTuple):
@@ -162,7 +162,7 @@ def test_gradients_are_finite_with_nan_at_padding_and_a_sentence_of_padding_alon
         assert (by_input[1][memory_mask] != 0).any()
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", SOME)
 def test_the_tensors_of_the_caller_keep_their_masks(name):
     hidden, mask, memory, memory_mask = map(ops.convert_to_tensor, inputs_of())
     layer = blocks.shared(name)

@@ -22,6 +22,10 @@ KINDS = {
     "DecoderLayer": layers.DecoderLayer,
     "Decoder": lambda *sizes, **options: layers.Decoder(DEPTH, *sizes, **options),
 }
+EACH_LAYER = pytest.mark.parametrize(  # stacks in the slow run
+    "kind",
+    [pytest.param(kind, marks=() if "Layer" in kind else pytest.mark.slow) for kind in KINDS],
+)
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
 EACH_KIND_AND_NORM = pytest.mark.parametrize(("kind", "norm_first"), spread(KINDS, [False, True]))
 
@@ -101,10 +105,7 @@ def test_they_are_those_of_the_attention_inside(kind, norm_first):
         np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if "Layer" in kind else pytest.mark.slow) for kind in KINDS],
-)
+@EACH_LAYER
 def test_a_window_bounds_them_and_changes_nothing_else(kind):
     layer = made(kind, window=2)
     plain = call(layer, kind)
@@ -128,7 +129,7 @@ def test_symbols_have_their_shapes_and_dtypes(kind):
         assert keras.backend.standardize_dtype(real.dtype) == symbol.dtype
 
 
-@EACH_KIND
+@EACH_LAYER
 def test_implicit_masks_are_read_and_the_output_carries_its_mask(kind):
     layer = made(kind)
     masked = [AttachMask()(x, mask=m) for x, m in ((INPUTS, MASK), (MEMORY, MEMORY_MASK))]

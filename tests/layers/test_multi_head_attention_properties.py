@@ -124,6 +124,7 @@ def test_padding_and_neighbours_change_nothing(case):
         assert (whole[mine, length:] == 0).all()
 
 
+@pytest.mark.slow
 @CASES
 @given(cases(), st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_nan_and_inf_at_masked_positions_reach_nothing(case, bad):

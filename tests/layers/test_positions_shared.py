@@ -35,7 +35,7 @@ def two_layers(position):
     "position",
     [
         RelativePositionBias,
-        RotaryPositionalEncoding,
+        pytest.param(RotaryPositionalEncoding, marks=pytest.mark.slow),
         pytest.param(ALiBi, marks=pytest.mark.slow),
     ],
 )

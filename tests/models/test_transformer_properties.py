@@ -99,6 +99,7 @@ def test_padding_and_neighbours_change_nothing(case):
         np.testing.assert_allclose(whole[row, :target], alone[0], atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @CASES
 @given(cases(), st.integers(0, LONGEST - 1))
 def test_later_targets_do_not_change_earlier_logits(case, start):
