@@ -19,7 +19,6 @@ SOME_WAYS = [
     way if way in ("eager", "functional") else pytest.param(way, marks=pytest.mark.slow)
     for way in WAYS
 ]
-BOTH_NORMS = pytest.mark.parametrize("norm_first", [False, True])
 
 
 def built(layer, has_memory=True):
