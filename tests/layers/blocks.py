@@ -1,12 +1,14 @@
 """Every layer that takes a sequence, with the way to call it: the cases of the contract tests."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import pytest
 from keras import ops
 
 from keras_transformer import layers
-from tests.backends import normal, with_mask
+from tests.backends import mask_of, normal, randomise, with_mask
 
 # Every size is a prime of its own, so that no two axes can be taken for one another.
 BATCH, SOURCE, TARGET, HEADS, KEY_DIM, D_FF = 2, 7, 11, 3, 5, 13
@@ -15,11 +17,30 @@ REAL_SOURCE, REAL_TARGET = 5, 3  # the longest sentences; what follows is paddin
 
 
 class Block(NamedTuple):
-    """A layer: how to make it, to call it with explicit masks, and with those tensors carry."""
+    """A layer: how to make it, to call it with explicit masks, and with those tensors carry.
+
+    `mixes` says whether positions read one another, `reads_memory` whether it takes a memory,
+    `reads_padding` whether a real position would read padding that no mask hides. The parts of a
+    `composed` one are all in other cases: the default run leaves it out.
+    """
 
     make: Callable
     explicit: Callable
     implicit: Callable
+    mixes: bool = True
+    reads_memory: bool = False
+    reads_padding: bool = True
+    composed: bool = False
+
+
+def of_each_position(make):
+    """The block of a layer that treats each position alone."""
+    return Block(make, only_implicit, of_hidden, mixes=False, reads_padding=False)
+
+
+def of_memory(make, explicit, implicit, **fields):
+    """The block of a layer that reads a memory too."""
+    return Block(make, explicit, implicit, reads_memory=True, **fields)
 
 
 def self_attention(layer, hidden, mask, memory, memory_mask):
@@ -64,29 +85,42 @@ def maker(layer_class, *positional, **named):
 
 HEADS_AND_WIDTH = (HEADS, D_FF)
 BLOCKS = {
-    "PositionalEncoding": Block(maker(layers.PositionalEncoding), only_implicit, of_hidden),
-    "PositionalEncoding concat": Block(
-        maker(layers.PositionalEncoding, combine="concat", max_length=23), only_implicit, of_hidden
+    "PositionalEncoding": of_each_position(maker(layers.PositionalEncoding)),
+    "PositionalEncoding concat": of_each_position(
+        maker(layers.PositionalEncoding, combine="concat", max_length=23)
     ),
-    "FeedForward": Block(maker(layers.FeedForward, D_FF), only_implicit, of_hidden),
+    "FeedForward": of_each_position(maker(layers.FeedForward, D_FF)),
     "MultiHeadAttention": Block(
         maker(layers.MultiHeadAttention, HEADS, KEY_DIM), self_attention, of_hidden_twice
     ),
-    "MultiHeadAttention to memory": Block(
+    "MultiHeadAttention to memory": of_memory(
         maker(layers.MultiHeadAttention, HEADS, KEY_DIM), cross_attention, of_both
     ),
-    "EncoderLayer": Block(maker(layers.EncoderLayer, *HEADS_AND_WIDTH), encode, of_hidden),
+    "EncoderLayer": Block(
+        maker(layers.EncoderLayer, *HEADS_AND_WIDTH), encode, of_hidden, composed=True
+    ),
     "EncoderLayer pre-norm": Block(
-        maker(layers.EncoderLayer, *HEADS_AND_WIDTH, norm_first=True), encode, of_hidden
+        maker(layers.EncoderLayer, *HEADS_AND_WIDTH, norm_first=True),
+        encode,
+        of_hidden,
+        composed=True,
     ),
-    "DecoderLayer": Block(maker(layers.DecoderLayer, *HEADS_AND_WIDTH), decode, of_both),
-    "DecoderLayer pre-norm": Block(
-        maker(layers.DecoderLayer, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
+    "DecoderLayer": of_memory(
+        maker(layers.DecoderLayer, *HEADS_AND_WIDTH), decode, of_both, composed=True
     ),
-    "DecoderLayer alone": Block(maker(layers.DecoderLayer, *HEADS_AND_WIDTH), encode, of_hidden),
-    "Encoder": Block(maker(layers.Encoder, 2, *HEADS_AND_WIDTH), encode, of_hidden),
-    "Decoder": Block(
-        maker(layers.Decoder, 2, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
+    "DecoderLayer pre-norm": of_memory(
+        maker(layers.DecoderLayer, *HEADS_AND_WIDTH, norm_first=True),
+        decode,
+        of_named_memory,
+        composed=True,
+    ),
+    # Causal: it never reads what follows, padding included.
+    "DecoderLayer alone": Block(
+        maker(layers.DecoderLayer, *HEADS_AND_WIDTH), encode, of_hidden, reads_padding=False
+    ),
+    "Encoder": Block(maker(layers.Encoder, 2, *HEADS_AND_WIDTH), encode, of_hidden, composed=True),
+    "Decoder": of_memory(
+        maker(layers.Decoder, 1, *HEADS_AND_WIDTH, norm_first=True), decode, of_named_memory
     ),
 }
 
@@ -100,10 +134,8 @@ def with_position(position_class, layer_class, *positional, **named):
 
 # The options, each in a layer whose contracts it could break.
 BLOCKS |= {
-    "LearnedPositionalEncoding": Block(
-        maker(layers.LearnedPositionalEncoding, 29), only_implicit, of_hidden
-    ),
-    "FeedForward gated": Block(maker(layers.FeedForward, D_FF, "swiglu"), only_implicit, of_hidden),
+    "LearnedPositionalEncoding": of_each_position(maker(layers.LearnedPositionalEncoding, 29)),
+    "FeedForward gated": of_each_position(maker(layers.FeedForward, D_FF, "swiglu")),
     "MultiHeadAttention grouped, gated": Block(
         maker(layers.MultiHeadAttention, 4, KEY_DIM, num_key_value_heads=2, use_gate=True),
         self_attention,
@@ -121,6 +153,7 @@ BLOCKS |= {
         with_position(layers.ALiBi, layers.MultiHeadAttention, HEADS, KEY_DIM, window=1),
         self_attention,
         of_hidden_twice,
+        composed=True,
     ),
     "EncoderLayer window, RMS norm": Block(
         maker(layers.EncoderLayer, *HEADS_AND_WIDTH, window=2, rms_norm=True, activation="geglu"),
@@ -136,24 +169,27 @@ BLOCKS |= {
         with_position(layers.PositionalEncoding, layers.EncoderLayer, *HEADS_AND_WIDTH),
         encode,
         of_hidden,
+        composed=True,
     ),
     "Encoder ALiBi, window": Block(
-        with_position(layers.ALiBi, layers.Encoder, 2, *HEADS_AND_WIDTH, window=1),
+        with_position(layers.ALiBi, layers.Encoder, 1, *HEADS_AND_WIDTH, window=1),
         encode,
         of_hidden,
+        composed=True,
     ),
-    "Decoder learned": Block(
+    "Decoder learned": of_memory(
         with_position(
-            lambda: layers.LearnedPositionalEncoding(29), layers.Decoder, 2, *HEADS_AND_WIDTH
+            lambda: layers.LearnedPositionalEncoding(29), layers.Decoder, 1, *HEADS_AND_WIDTH
         ),
         decode,
         of_named_memory,
+        composed=True,
     ),
-    "Decoder grouped, window, relative": Block(
+    "Decoder grouped, window, relative": of_memory(
         with_position(
             layers.RelativePositionBias,
             layers.Decoder,
-            2,
+            1,
             *HEADS_AND_WIDTH,
             num_key_value_heads=1,
             window=2,
@@ -162,15 +198,15 @@ BLOCKS |= {
         of_named_memory,
     ),
 }
-POSITION_WISE = {
-    "PositionalEncoding",
-    "PositionalEncoding concat",
-    "LearnedPositionalEncoding",
-    "FeedForward",
-    "FeedForward gated",
-}
-MIXING = [name for name in BLOCKS if name not in POSITION_WISE]
-WITH_DROPOUT = [name for name in BLOCKS if not name.startswith("MultiHeadAttention to")]
+
+
+def with_marks(name):
+    """The parameter of a test of the block of this name: slow for a composed one."""
+    return pytest.param(name, marks=pytest.mark.slow if BLOCKS[name].composed else ())
+
+
+EACH = [with_marks(name) for name in BLOCKS]
+MIXING = [with_marks(name) for name, block in BLOCKS.items() if block.mixes]
 
 
 def inputs_of(seed=0):
@@ -190,3 +226,16 @@ def built(name, **arguments):
     layer = block.make(**arguments)
     block.explicit(layer, *map(ops.convert_to_tensor, inputs_of()))
     return layer
+
+
+@functools.cache
+def shared(name):
+    """The layer of a block with weights as if trained: tests may call it, and change nothing."""
+    return randomise(built(name))
+
+
+@functools.cache
+def shared_output(name):
+    """The output of the shared layer for `inputs_of()`, and its mask."""
+    output = BLOCKS[name].explicit(shared(name), *map(ops.convert_to_tensor, inputs_of()))
+    return output, mask_of(output)

@@ -12,7 +12,13 @@ HALF = ("mixed_float16", "mixed_bfloat16")
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="torch has no lengths known only at run time")
-@pytest.mark.parametrize("policy", ["float32", *HALF])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "mixed_float16",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in ("float32", "mixed_bfloat16")),
+    ],
+)
 def test_long_rows_never_make_a_full_matrix_under_any_policy(policy, monkeypatch):
     shapes, softmax = [], ops.softmax
 

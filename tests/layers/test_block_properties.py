@@ -20,7 +20,7 @@ from tests.backends import BACKEND, array, gradients, normal, randomise
 
 CASES = settings(
     # On JAX every new shape is compiled, operation by operation.
-    max_examples=3 if BACKEND == "jax" else 16,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     database=None,
@@ -210,6 +210,7 @@ def test_gradients_are_finite_and_zero_at_padding_with_nan_there(case):
         assert (gradient[~real] == 0).all()
 
 
+@pytest.mark.slow
 @CASES
 @given(cases())
 def test_configuration_and_weights_rebuild_it_and_symbols_have_its_shape(case):

@@ -1,5 +1,7 @@
 """The decoder layer and stack: causality, a memory read by every layer, one step at a time."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -8,11 +10,15 @@ from keras import ops
 from keras_transformer.layers import Decoder, DecoderLayer
 from tests.backends import WAYS, array, gradients, normal, prepared, randomise, with_mask
 from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, SOURCE, TARGET, inputs_of
+from tests.selection import spread
 
 INPUTS, MEMORY = normal(1, BATCH, TARGET, D_MODEL), normal(2, BATCH, SOURCE, D_MODEL)
 MEMORY_MASK = np.arange(SOURCE)[None] < [[5], [2]]
-BOTH_NORMS = pytest.mark.parametrize("norm_first", [False, True])
-WITH_AND_WITHOUT = pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "alone"])
+STEPS = 3  # of a cache for more
+SOME_WAYS = [
+    way if way in ("eager", "functional") else pytest.param(way, marks=pytest.mark.slow)
+    for way in WAYS
+]
 
 
 def built(layer, has_memory=True):
@@ -21,15 +27,16 @@ def built(layer, has_memory=True):
     return randomise(layer)
 
 
-def stack_of_2(norm_first=False, has_memory=True):
-    return built(Decoder(2, HEADS, D_FF, norm_first=norm_first), has_memory)
+def stack(norm_first=False, has_memory=True, num_layers=2):
+    return built(Decoder(num_layers, HEADS, D_FF, norm_first=norm_first), has_memory)
 
 
-@BOTH_NORMS
-@WITH_AND_WITHOUT
-@pytest.mark.parametrize("way", WAYS)
-def test_changing_a_token_changes_no_output_before_it(way, has_memory, norm_first, tmp_path):
-    layer = stack_of_2(norm_first, has_memory)
+@pytest.mark.parametrize(
+    ("way", "kind"), spread(WAYS, itertools.product([False, True], [True, False]))
+)
+def test_changing_a_token_changes_no_output_before_it(way, kind, tmp_path):
+    norm_first, has_memory = kind
+    layer = stack(norm_first, has_memory, num_layers=1)
     memory = ops.convert_to_tensor(MEMORY) if has_memory else None
     if way in ("functional", "reloaded"):
         inputs = [INPUTS, MEMORY] if has_memory else [INPUTS]
@@ -46,10 +53,9 @@ def test_changing_a_token_changes_no_output_before_it(way, has_memory, norm_firs
         assert (np.abs(after - before)[:, position:].max(axis=(0, 2)) > 1e-5).all()
 
 
-@BOTH_NORMS
-@WITH_AND_WITHOUT
+@pytest.mark.parametrize(("norm_first", "has_memory"), spread([False, True], [True, False]))
 def test_no_gradient_flows_from_an_output_to_a_later_input(norm_first, has_memory):
-    layer = stack_of_2(norm_first, has_memory)
+    layer = stack(norm_first, has_memory)
     memory = ops.convert_to_tensor(MEMORY) if has_memory else None
     weigh = ops.convert_to_tensor(normal(3, D_MODEL))
 
@@ -61,10 +67,10 @@ def test_no_gradient_flows_from_an_output_to_a_later_input(norm_first, has_memor
     assert (np.abs(gradient[:, :5]).max(axis=2) > 0).all()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SOME_WAYS)
 def test_a_memory_read_by_several_layers_is_masked_in_each(way, tmp_path):
     # Keras's own attention deletes the mask from the memory at its first use.
-    layers = [built(DecoderLayer(HEADS, D_FF)) for _ in range(3)]
+    layers = [built(DecoderLayer(HEADS, D_FF)) for _ in range(2)]
 
     def implicit(hidden, memory, memory_mask):
         memory = with_mask(memory, memory_mask)
@@ -105,14 +111,14 @@ def test_a_memory_without_any_real_token_adds_nothing():
     assert np.isfinite(one).all()
 
 
-@BOTH_NORMS
+@pytest.mark.parametrize("norm_first", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
-    decoder = stack_of_2(norm_first)
+    decoder = stack(norm_first)
     memory = ops.convert_to_tensor(MEMORY)
     projected = decoder.project_memory(memory, ops.convert_to_tensor(MEMORY_MASK))
     caches = decoder.start_cache(BATCH, TARGET)
-    for index in range(TARGET):
-        whole = array(decoder(INPUTS[:, : index + 1], memory, memory_padding_mask=MEMORY_MASK))
+    whole = array(decoder(INPUTS, memory, memory_padding_mask=MEMORY_MASK))
+    for index in range(STEPS):
         step, caches, _ = decoder.step(
             ops.convert_to_tensor(INPUTS[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
@@ -120,14 +126,14 @@ def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
             projected,
             ops.convert_to_tensor(MEMORY_MASK),
         )
-        np.testing.assert_allclose(array(step)[:, 0], whole[:, -1], atol=1e-5)
+        np.testing.assert_allclose(array(step)[:, 0], whole[:, index], atol=1e-5)
 
 
 def test_steps_without_memory_equal_the_whole_prefix():
-    decoder = stack_of_2(has_memory=False)
+    decoder = stack(has_memory=False)
     caches = decoder.start_cache(BATCH, TARGET)
     whole = array(decoder(INPUTS))
-    for index in range(TARGET):
+    for index in range(STEPS):
         step, caches, _ = decoder.step(
             ops.convert_to_tensor(INPUTS[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
@@ -137,7 +143,7 @@ def test_steps_without_memory_equal_the_whole_prefix():
 
 
 def test_beams_of_a_sentence_read_its_memory():
-    decoder, beams = stack_of_2(), 3
+    decoder, beams = stack(), 3
     memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
     rows = normal(4, BATCH * beams, 1, D_MODEL)
     found, _, weights = decoder.step(
@@ -158,14 +164,14 @@ def test_beams_of_a_sentence_read_its_memory():
 
 
 def test_beams_that_follow_paths_equal_their_whole_prefixes():
-    decoder, beams = stack_of_2(), 3
+    decoder, beams = stack(), 3
     memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
     projected = decoder.project_memory(memory, mask)
     random = np.random.default_rng(5)
     inputs = normal(6, BATCH, TARGET, beams, D_MODEL)  # what is read in each slot
     paths = np.broadcast_to(np.arange(beams)[None, :, None], (BATCH, beams, TARGET + 1)).copy()
     caches = decoder.start_cache(BATCH, TARGET, beams)
-    for index in range(TARGET):
+    for index in range(STEPS):
         found, caches, _ = decoder.step(
             ops.convert_to_tensor(inputs[:, index].reshape(BATCH * beams, 1, D_MODEL)),
             ops.convert_to_tensor(index, "int32"),
@@ -205,7 +211,7 @@ def test_a_memory_of_another_width_is_read():
 
 
 def test_integer_masks_count_as_boolean_ones_whole_and_by_step():
-    layer = stack_of_2()
+    layer = stack()
     masks = {
         "padding_mask": np.arange(TARGET) < [[TARGET], [4]],
         "memory_padding_mask": MEMORY_MASK,

@@ -63,10 +63,10 @@ def test_steps_and_layers_are_independent():
 
 
 def test_each_element_is_dropped_as_often_over_the_steps():
-    kept = masks(Dropout(0.5, seed=5), 400, shape=(512,))
+    kept = masks(Dropout(0.5, seed=5), 100, shape=(512,))
     counts = kept.sum(axis=0)
     # A sum of squares of 512 standard normals: 512, give or take 32.
-    assert ((counts - 200) ** 2 / 100).sum() == pytest.approx(512, abs=4.5 * 32)
+    assert ((counts - 50) ** 2 / 25).sum() == pytest.approx(512, abs=4.5 * 32)
 
 
 def test_the_words_are_uniform_in_every_byte_and_bit():
@@ -235,7 +235,9 @@ class Scorer(keras.Model):
 def test_fit_drops_in_a_users_model_that_hands_training_on(hands_on):
     """On JAX `fit` goes around `Model.__call__`, so that Keras does not hand `training` on."""
     model = Scorer(hands_on)
-    model.compile(keras.optimizers.SGD(0.0), loss="mean_absolute_error", jit_compile=JIT)
+    # A traced step stands in the test above; here the question is what `fit` hands on.
+    eagerly = {"run_eagerly": True} if BACKEND == "tensorflow" else {"jit_compile": JIT}
+    model.compile(keras.optimizers.SGD(0.0), "mean_absolute_error", **eagerly)
     inputs = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     fit = {"verbose": 0, "shuffle": False}  # another order of rows rounds differently
     losses = [model.fit(inputs, 0 * inputs, **fit).history["loss"][0] for _ in range(2)]

@@ -64,7 +64,13 @@ def test_a_stack_is_its_layers_in_order_with_a_final_norm_when_they_normalise_fi
     assert len(stack.weights) == 3 * 16 + 2 * norm_first
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [
+        "functional",
+        *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS if way != "functional"),
+    ],
+)
 def test_implicit_masks_through_plain_layers_equal_explicit_masks(way, tmp_path):
     embedding = TokenEmbedding(vocab_size=17, d_model=D_MODEL)
     positions = PositionalEncoding()

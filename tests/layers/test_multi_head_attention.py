@@ -23,6 +23,7 @@ from tests.backends import (
 )
 from tests.layers.blocks import BATCH, D_MODEL, HEADS, KEY_DIM, SOURCE, TARGET
 from tests.numpy_reference import multi_head_attention, softmax
+from tests.selection import spread
 
 QUERY, MEMORY = normal(1, BATCH, TARGET, D_MODEL), normal(2, BATCH, SOURCE, D_MODEL)
 RANDOM = np.random.default_rng(3)
@@ -132,11 +133,12 @@ def test_all_masks_together_equal_one_mask_of_what_all_allow():
     assert (array(weights)[~np.broadcast_to(allowed[:, None], weights.shape)] == 0).all()
 
 
-OPTIONS = list(itertools.product([False, True], repeat=5))
+LAYERS, CALLS = (list(itertools.product([False, True], repeat=n)) for n in (2, 3))
 
 
-@pytest.mark.parametrize(("masked", "causal", "with_scores", "narrow", "use_bias"), OPTIONS)
-def test_equals_keras_multi_head_attention(masked, causal, with_scores, narrow, use_bias):
+@pytest.mark.parametrize(("call", "layer"), spread(CALLS, LAYERS))
+def test_equals_keras_multi_head_attention(call, layer):
+    (masked, causal, with_scores), (narrow, use_bias) = call, layer
     arguments = {"value_dim": 2 if narrow else None, "use_bias": use_bias}
     ours = built(**arguments)
     # On JAX Keras's fused path fails when values are narrower than keys; any dropout, also at

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import keras
@@ -29,6 +30,7 @@ from tests.backends import (
     with_mask,
 )
 from tests.numpy_reference import positional_encoding
+from tests.selection import spread
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -114,15 +116,6 @@ def test_an_input_longer_than_max_length_is_refused_and_one_as_long_is_not():
         rows(8, 4, max_length=7)
 
 
-def test_an_input_longer_than_max_length_fails_in_a_compiled_function_too():
-    layer = PositionalEncoding(max_length=7)
-    layer.build((None, None, 4))
-    run = compiled(lambda inputs: layer(inputs), [np.zeros((2, 3, 4), "float32")])
-    assert array(run(np.zeros((2, 7, 4), "float32"))).shape == (2, 7, 4)
-    with pytest.raises(Exception, match=r"max_length|[Ii]ncompatible shapes"):
-        run(np.zeros((2, 8, 4), "float32"))
-
-
 def test_a_max_length_of_1_is_refused_because_one_row_fits_every_input():
     with pytest.raises(ValueError, match="`max_length` must be at least 2. Received: max_length=1"):
         PositionalEncoding(max_length=1)
@@ -194,20 +187,20 @@ def of_kind(kind, **options):
     return randomise(layer)
 
 
-@each_kind
-@pytest.mark.parametrize("combine", ["add", "concat"])
-@pytest.mark.parametrize("way", WAYS)
-def test_a_mask_says_where_a_row_begins_and_holes_keep_their_places(kind, combine, way, tmp_path):
+@pytest.mark.parametrize(("case", "way"), spread(product(KINDS, ["add", "concat"]), WAYS))
+def test_a_mask_says_where_a_row_begins_and_holes_keep_their_places(case, way, tmp_path):
+    kind, combine = case
     layer, inputs = of_kind(kind, combine=combine), normal(1, 5, 5, 6)
     expected = array(layer(inputs, positions=COUNTED))
-    run = prepared(way, lambda x, mask: layer(with_mask(x, mask)), [inputs, MASK], tmp_path)
-    np.testing.assert_allclose(run(inputs, MASK), expected, atol=1e-6)
-    run = prepared(way, lambda x, mask: layer(x, padding_mask=mask), [inputs, MASK], tmp_path)
-    np.testing.assert_allclose(run(inputs, MASK), expected, atol=1e-6)
+
+    def both(x, mask):
+        return layer(with_mask(x, mask)), layer(x, padding_mask=mask)
+
+    for found in prepared(way, both, [inputs, MASK], tmp_path)(inputs, MASK):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@each_kind
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("kind", "policy"), spread(KINDS, POLICIES))
 def test_a_mask_of_padding_on_the_right_changes_no_bit(kind, policy):
     layer, inputs = of_kind(kind, dtype=policy), normal(1, 2, 5, 6)
     run = compiled(lambda x, mask: layer(x, padding_mask=mask), [inputs, MASK[:2]])
@@ -262,16 +255,23 @@ def test_learned_positions_counted_from_a_mask_have_their_gradient():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_functional_model_saves_no_mask_with_the_call_and_loads_in_another_process(tmp_path):
-    # As files of before this layer read masks: Keras fills in a `mask` that the call did not have,
-    # once more for each layer, and two operations then have one name.
+def functional_model():
     symbols = keras.Input((None,), dtype="int32")
     hidden = PositionalEncoding()(TokenEmbedding(20, 8)(symbols))
-    model = keras.Model(symbols, Encoder(1, 2, 16)(hidden))
-    config = model.get_config()
+    return keras.Model(symbols, Encoder(1, 2, 16)(hidden))
+
+
+def test_a_functional_model_saves_no_mask_with_the_call():
+    # As files of before this layer read masks: Keras fills in a `mask` that the call did not have,
+    # once more for each layer, and two operations then have one name.
+    config = functional_model().get_config()
     (layer,) = (part for part in config["layers"] if part["class_name"] == "PositionalEncoding")
     assert "mask" not in json.dumps(layer["inbound_nodes"])
-    ids = np.array([[0, 5, 6], [7, 8, 0]], "int32")
+
+
+@pytest.mark.slow
+def test_a_functional_model_loads_in_another_process(tmp_path):
+    model, ids = functional_model(), np.array([[0, 5, 6], [7, 8, 0]], "int32")
     np.save(tmp_path / "expected.npy", array(model(ids)))
     model.save(tmp_path / "model.keras")
     program = (

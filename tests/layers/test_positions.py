@@ -201,6 +201,7 @@ def test_longer_inputs_are_refused_in_a_compiled_function_too(layer_class):
     with pytest.raises(ValueError, match=f"max_length={max_length}"):
         layer(np.zeros((1, max_length + 1, 4), "float32"))
     run = compiled(lambda inputs: layer(inputs), [np.zeros((2, 1, 4), "float32")])
+    assert array(run(np.zeros((2, max_length, 4), "float32"))).shape == (2, max_length, 4)
     with pytest.raises(Exception, match=r"max_length|[Ii]ncompatible shapes"):
         run(np.zeros((2, max_length + 1, 4), "float32"))
 

@@ -16,6 +16,7 @@ from keras_transformer.layers import (
 from keras_transformer.layers.sinusoids import sin_cos
 from tests.backends import POLICIES, array
 from tests.numpy_reference import positional_encoding
+from tests.selection import spread
 
 LENGTH = 8192
 EVERY_POLICY = (*POLICIES, "float16", "bfloat16")
@@ -70,8 +71,7 @@ def test_sines_are_exact_wherever_the_position_comes_from(as_tensor, width):
     np.testing.assert_allclose(array(ops.convert_to_tensor(cosine)), np.cos(angles), atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", EVERY_POLICY)
-@pytest.mark.parametrize("given", [False, True], ids=["counted", "given"])
+@pytest.mark.parametrize(("policy", "given"), spread(EVERY_POLICY, [False, True]))
 def test_sinusoidal_rows_are_exact_and_all_neighbours_differ_in_every_policy(policy, given):
     layer = PositionalEncoding(dtype=policy)
     inputs = np.zeros((1, LENGTH, 64), "float32")
@@ -84,9 +84,9 @@ def test_sinusoidal_rows_are_exact_and_all_neighbours_differ_in_every_policy(pol
     assert (np.abs(np.diff(encoded, axis=0)).max(axis=1) > 0).all()
 
 
-@pytest.mark.parametrize("policy", EVERY_POLICY)
-@pytest.mark.parametrize("given", [False, True], ids=["counted", "given"])
-@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize(
+    ("policy", "scaling", "given"), spread(EVERY_POLICY, SCALINGS, [False, True])
+)
 def test_rotary_is_exact_and_all_neighbours_differ_in_every_policy(policy, given, scaling):
     arguments, frequencies, stretch = SCALINGS[scaling]
     layer = RotaryPositionalEncoding(**arguments, dtype=policy)

@@ -9,6 +9,7 @@ from keras_transformer.layers import SimilarityAttention
 from keras_transformer.layers.similarity_attention import SIMILARITIES
 from tests.backends import POLICIES, array, gradients, normal
 from tests.numpy_reference import softmax
+from tests.selection import spread
 
 QUERY, MEMORY = normal(1, 2, 3, 4), normal(2, 2, 5, 4)
 MASK = np.array([[True] * 5, [True, False, True, False, False]])
@@ -65,9 +66,9 @@ def test_what_is_masked_reaches_nothing(similarity):
     assert (weights == 0).all()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("hidden", [0.0, np.nan])
+@pytest.mark.parametrize(
+    ("similarity", "policy", "hidden"), spread(SIMILARITIES, POLICIES, [0.0, np.nan])
+)
 def test_gradients_are_finite_whatever_is_masked(similarity, policy, hidden):
     layer, memory = made(similarity, dtype=policy), MEMORY.copy()
     mask = np.array([MASK[1], [False] * 5])

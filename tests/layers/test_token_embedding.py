@@ -17,6 +17,7 @@ from tests.backends import (
     prepared,
     randomise,
 )
+from tests.selection import spread
 
 VOCAB, D_MODEL = 17, 5
 IDS = np.array([[3, 16, 0, 0, 0, 0, 0], [1, 2, 0, 7, 0, 0, 0]], "int32")
@@ -74,8 +75,7 @@ def test_the_gradient_of_logits_is_that_of_the_product(policy):
         np.testing.assert_allclose(found, wanted, rtol=rounding, atol=rounding)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("pad_id", [0, 7])
+@pytest.mark.parametrize(("way", "pad_id"), spread(WAYS, [0, 7]))
 def test_the_mask_of_the_output_is_true_at_real_tokens(way, pad_id, tmp_path):
     layer = built(pad_id=pad_id)
     run = prepared(way, lambda ids: mask_of(layer(ids)), [IDS], tmp_path)
@@ -97,8 +97,7 @@ def test_booleans_are_no_ids():
 # --- Ids that are floats, as Keras's Embedding takes them.
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("length", [7, D_MODEL])
+@pytest.mark.parametrize(("way", "length"), spread(WAYS, [7, D_MODEL]))
 def test_whole_floats_are_ids_with_the_same_vectors_and_mask(way, length, tmp_path):
     layer, ids = built(pad_id=7), IDS[:, :length]
     floats = ids.astype("float32")
@@ -115,8 +114,10 @@ def test_the_mask_of_ids_is_computed_for_floats_and_integers():
         np.testing.assert_array_equal(array(mask), np.not_equal(IDS, 0))
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("shape", [(2, 7, D_MODEL), (2, D_MODEL), (D_MODEL, D_MODEL)])
+@pytest.mark.parametrize(
+    ("policy", "shape"),
+    spread(POLICIES, [(2, 7, D_MODEL), (2, D_MODEL), (D_MODEL, D_MODEL)]),
+)
 def test_logits_of_hidden_vectors_carry_no_mask(policy, shape):
     layer = built(dtype=policy)
     assert not has_mask(layer(ops.convert_to_tensor(normal(2, *shape)), reverse=True))
@@ -177,7 +178,7 @@ def classifier(layers, vocab_size=20):
 def test_a_sequential_model_takes_ids_without_a_dtype(layers, tmp_path):
     ids = np.array([[3, 16, 0], [1, 2, 19]])
     model = classifier(layers)
-    model.compile("sgd", "mean_squared_error")
+    model.compile("sgd", "mean_squared_error", run_eagerly=True)
     model.fit(ids, np.ones((2, 1)), verbose=0)
     called = array(model(ids))
     np.testing.assert_allclose(model.predict(ids, verbose=0), called, rtol=1e-5)
@@ -201,8 +202,7 @@ def test_a_sequential_model_is_built_without_an_input():
     assert model(ids).shape == (1, 8)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("way", ["eager", "compiled", "functional"])
+@pytest.mark.parametrize(("policy", "way"), spread(POLICIES, ["functional", "eager", "compiled"]))
 def test_mixed_precision_does_not_round_ids_that_are_floats(policy, way, tmp_path):
     layer = TokenEmbedding(vocab_size=4099, d_model=2, dtype=policy)
     layer.build((None, None))

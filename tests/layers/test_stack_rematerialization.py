@@ -18,7 +18,7 @@ from keras_transformer import (
 )
 from tests.backends import BACKEND, array, gradients, normal, on_tensorflow, prepared
 
-SIZES = {"num_layers": 2, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.4}
+SIZES = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12, "dropout": 0.4}
 SOURCES = np.array([[5, 6, 7, 3, 0, 0], [8, 3, 0, 0, 0, 0]] * 2, "int32")
 INPUTS = np.array([[2, 9, 5, 4], [2, 6, 0, 0]] * 2, "int32")
 LABELS = np.array([[9, 5, 4, 3], [6, 3, 0, 0]] * 2, "int32")
@@ -30,20 +30,26 @@ def fitted(jit_compile, **arguments):
     model.build()
     loss = MaskedCrossentropy(0.1)
     model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=jit_compile)
-    fit = dict(batch_size=2, epochs=2, verbose=0, shuffle=False)
+    fit = dict(batch_size=2, verbose=0, shuffle=False)
     history = model.fit((SOURCES, INPUTS), LABELS, **fit).history
     return history["loss"], [array(weight) for weight in model.weights]
 
 
 OPTIONS = {
     "the paper": {},
-    "pre-norm": {"norm_first": True, "attention_dropout": 0.3, "feed_forward_dropout": 0.3},
-    "shared bias": {"position": RelativePositionBias(4, 8)},
+    "pre-norm, shared bias": {
+        "num_layers": 2,
+        "norm_first": True,
+        "attention_dropout": 0.3,
+        "feed_forward_dropout": 0.3,
+        "position": RelativePositionBias(4, 8),
+    },
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "jit_compile"), [*((name, False) for name in OPTIONS), ("the paper", True)]
+    ("name", "jit_compile"), [("pre-norm, shared bias", False), ("the paper", True)]
 )
 def test_training_with_dropout_is_the_same(name, jit_compile):
     if jit_compile and BACKEND == "torch":
@@ -54,7 +60,7 @@ def test_training_with_dropout_is_the_same(name, jit_compile):
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     for weight, value in zip(weights, expected, strict=True):
         # What is rounded is of the size of the whole tensor, not of an element near 0: 6e-5 of it
-        # after four updates under XLA. By other masks weights differ by as much as they are.
+        # after some updates under XLA. By other masks weights differ by as much as they are.
         allowed = 1e-6 + 2e-4 * np.abs(value).max(initial=0.0)
         np.testing.assert_allclose(weight, value, rtol=0, atol=allowed)
 
@@ -66,7 +72,7 @@ def test_the_gradient_of_the_inputs_is_the_same(stack):
     mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
     for remat in (False, True):
         keras.utils.set_random_seed(2)
-        layer = stack(2, 2, 12, dropout=0.5, remat=remat)
+        layer = stack(1, 2, 12, dropout=0.5, remat=remat)
         layer.build(inputs.shape)
 
         def total(x, layer=layer):
@@ -78,10 +84,13 @@ def test_the_gradient_of_the_inputs_is_the_same(stack):
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", ["eager", "compiled", "reloaded"])
+@pytest.mark.parametrize(
+    "way",
+    ["eager", *(pytest.param(way, marks=pytest.mark.slow) for way in ("compiled", "reloaded"))],
+)
 def test_outputs_outside_of_training_are_the_same(way, tmp_path):
     keras.utils.set_random_seed(3)
-    plain, twin = Encoder(2, 2, 12), Encoder(2, 2, 12, remat=True)
+    plain, twin = Encoder(1, 2, 12), Encoder(1, 2, 12, remat=True)
     inputs = normal(1, 2, 5, 8)
     for layer in (plain, twin):
         layer.build(inputs.shape)

@@ -1,5 +1,7 @@
 """`inspect` of layers and stacks: the weights that they attend with, and the hidden states."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from keras_transformer import layers
 from keras_transformer.masking import AttachMask, ReadMask
 from tests.backends import array, normal
 from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, SOURCE, TARGET
+from tests.selection import spread
 
 DEPTH = 2
 INPUTS, MEMORY = normal(1, BATCH, TARGET, D_MODEL), normal(2, BATCH, SOURCE, D_MODEL)
@@ -19,8 +22,12 @@ KINDS = {
     "DecoderLayer": layers.DecoderLayer,
     "Decoder": lambda *sizes, **options: layers.Decoder(DEPTH, *sizes, **options),
 }
+EACH_LAYER = pytest.mark.parametrize(  # stacks in the slow run
+    "kind",
+    [pytest.param(kind, marks=() if "Layer" in kind else pytest.mark.slow) for kind in KINDS],
+)
 EACH_KIND = pytest.mark.parametrize("kind", KINDS)
-EACH_NORM = pytest.mark.parametrize("norm_first", [False, True])
+EACH_KIND_AND_NORM = pytest.mark.parametrize(("kind", "norm_first"), spread(KINDS, [False, True]))
 
 
 def arguments(kind, inputs=INPUTS, memory=MEMORY):
@@ -52,12 +59,17 @@ def made(kind, **options):
     return KINDS[kind](HEADS, D_FF, **options)
 
 
-@EACH_NORM
-@EACH_KIND
-def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
+@functools.cache
+def shared(kind, norm_first=False):
+    """A layer that tests may call, and its states for the usual inputs."""
     layer = made(kind, norm_first=norm_first)
+    return layer, inspect(layer, kind)
+
+
+@EACH_KIND_AND_NORM
+def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
+    layer, states = shared(kind, norm_first)
     plain = call(layer, kind)
-    states = inspect(layer, kind)
     np.testing.assert_allclose(array(states.outputs), array(plain), atol=1e-6)
     visible = np.broadcast_to(MASK[:, None, None, :], (BATCH, HEADS, TARGET, TARGET))
     if kind.startswith("Decoder"):
@@ -71,12 +83,10 @@ def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
         np.testing.assert_allclose(found.sum(axis=-1), 1.0, atol=1e-5)
 
 
-@EACH_NORM
-@EACH_KIND
+@EACH_KIND_AND_NORM
 def test_they_are_those_of_the_attention_inside(kind, norm_first):
     # The second layer attends to what the first one put out.
-    layer = made(kind, norm_first=norm_first)
-    states = inspect(layer, kind)
+    layer, states = shared(kind, norm_first)
     whole = kind in ("Encoder", "Decoder")
     inner = layer.layers if whole else [layer]
     entered = [INPUTS, *states.hidden_states[:-1]] if whole else [INPUTS]
@@ -95,7 +105,7 @@ def test_they_are_those_of_the_attention_inside(kind, norm_first):
         np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
 
 
-@EACH_KIND
+@EACH_LAYER
 def test_a_window_bounds_them_and_changes_nothing_else(kind):
     layer = made(kind, window=2)
     plain = call(layer, kind)
@@ -109,8 +119,7 @@ def test_a_window_bounds_them_and_changes_nothing_else(kind):
 
 @EACH_KIND
 def test_symbols_have_their_shapes_and_dtypes(kind):
-    layer = made(kind)
-    found = inspect(layer, kind)
+    layer, found = shared(kind)
     symbols = (keras.Input(x.shape[1:], BATCH) for x in (INPUTS, MEMORY))
     symbols = inspect(layer, kind, *symbols)
     assert type(found) is type(symbols)
@@ -120,7 +129,7 @@ def test_symbols_have_their_shapes_and_dtypes(kind):
         assert keras.backend.standardize_dtype(real.dtype) == symbol.dtype
 
 
-@EACH_KIND
+@EACH_LAYER
 def test_implicit_masks_are_read_and_the_output_carries_its_mask(kind):
     layer = made(kind)
     masked = [AttachMask()(x, mask=m) for x, m in ((INPUTS, MASK), (MEMORY, MEMORY_MASK))]
@@ -145,7 +154,7 @@ class Weights(keras.layers.Layer):
 
 
 def test_a_layer_of_a_functional_model_may_inspect():
-    layer = made("Encoder")
+    layer, _ = shared("Encoder")
     symbols = keras.Input(INPUTS.shape[1:])
     model = keras.Model(symbols, Weights(layer)(symbols))
     expected = layer.inspect(INPUTS).attention_weights

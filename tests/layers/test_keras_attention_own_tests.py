@@ -3,7 +3,7 @@
 The installed wheel ships them. Those that ours is meant to fail are listed with the reason, and
 one that begins to pass must leave the list. To see the table:
 
-    python -m tests.layers.test_keras_own_tests
+    python -m tests.layers.test_keras_attention_own_tests
 """
 
 import importlib.util

@@ -19,8 +19,15 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(("make", "inputs"), CALLS.values(), ids=CALLS)
-def test_masks_may_be_given_by_position(make, inputs):
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("encoder", "decoder") else ())
+        for name in CALLS
+    ],
+)
+def test_masks_may_be_given_by_position(name):
+    make, inputs = CALLS[name]
     layer = make()
     expected = array(layer(*inputs))
     symbols = [keras.Input(x.shape[1:], dtype=x.dtype.name) for x in inputs]

@@ -54,7 +54,7 @@ def test_lora_starts_at_the_layer_and_trains_its_own_weights_alone():
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Keras names the layers it leaves alone
-@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("norm_first", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_model_that_was_built_but_never_called_can_be_quantized(norm_first):
     model = Transformer(30, num_layers=1, d_model=16, num_heads=2, d_ff=32, norm_first=norm_first)
     model.build()

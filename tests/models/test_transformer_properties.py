@@ -17,7 +17,7 @@ from tests.backends import BACKEND, array, randomise
 
 CASES = settings(
     # On JAX every new shape is compiled, operation by operation.
-    max_examples=2 if BACKEND == "jax" else 8,
+    max_examples=2,
     deadline=None,
     derandomize=True,
     database=None,
@@ -99,6 +99,7 @@ def test_padding_and_neighbours_change_nothing(case):
         np.testing.assert_allclose(whole[row, :target], alone[0], atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @CASES
 @given(cases(), st.integers(0, LONGEST - 1))
 def test_later_targets_do_not_change_earlier_logits(case, start):
@@ -109,6 +110,7 @@ def test_later_targets_do_not_change_earlier_logits(case, start):
     np.testing.assert_allclose(other[:, :start], logits[:, :start], atol=1e-6)
 
 
+@pytest.mark.slow
 @CASES
 @given(cases())
 def test_nan_in_the_row_of_padding_reaches_no_other_token(case):
@@ -123,6 +125,7 @@ def test_nan_in_the_row_of_padding_reaches_no_other_token(case):
     np.testing.assert_allclose(logits[real], expected[real], atol=1e-6)
 
 
+@pytest.mark.slow
 @CASES
 @given(cases())
 def test_configuration_and_weights_rebuild_it_and_symbols_have_its_shape(case):

@@ -17,7 +17,7 @@ from tests.backends import BACKEND, array, gradients, has_mask, mask_of, randomi
 
 CASES = settings(
     # On JAX every new shape is compiled, operation by operation.
-    max_examples=6 if BACKEND == "jax" else 40,
+    max_examples=4 if BACKEND == "jax" else 6,
     deadline=None,
     derandomize=True,
     database=None,
@@ -124,6 +124,7 @@ def test_padding_and_neighbours_change_nothing(case):
         assert (whole[mine, length:] == 0).all()
 
 
+@pytest.mark.slow
 @CASES
 @given(cases(), st.sampled_from([np.nan, np.inf, -np.inf]))
 def test_nan_and_inf_at_masked_positions_reach_nothing(case, bad):
@@ -215,6 +216,7 @@ def test_asking_for_scores_and_the_callers_masks_change_nothing(case):
     assert layer.compute_output_shape(hidden.shape, hidden.shape) == tuple(output.shape)
 
 
+@pytest.mark.slow
 @CASES
 @given(cases())
 def test_the_configuration_and_the_weights_rebuild_the_layer(case):
@@ -227,7 +229,8 @@ def test_the_configuration_and_the_weights_rebuild_the_layer(case):
     assert (attended(again, hidden, real, **options) == expected).all()
 
 
-@settings(CASES, max_examples=CASES.max_examples // 3)
+@pytest.mark.slow
+@HALF
 @given(cases())
 def test_a_file_reloads_bit_for_bit(tmp_path_factory, case):
     layer, hidden, real, _ = made(case)
@@ -239,8 +242,9 @@ def test_a_file_reloads_bit_for_bit(tmp_path_factory, case):
     assert (array(loaded([hidden, real])) == array(model([hidden, real]))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "tolerance"), [("float16", 0.02), ("bfloat16", 0.15)])
-@CASES
+@HALF
 @given(case=cases())
 def test_half_precision_is_close(policy, tolerance, case):
     layer, hidden, real, options = made(case)

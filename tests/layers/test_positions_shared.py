@@ -1,5 +1,6 @@
 """One position given to several layers: each has its own copy, a stack shares one."""
 
+import itertools
 import os
 
 import keras
@@ -30,7 +31,14 @@ def two_layers(position):
     return keras.Model(inputs, EncoderLayer(2, 16, position=position)(hidden))
 
 
-@pytest.mark.parametrize("position", [RelativePositionBias, RotaryPositionalEncoding, ALiBi])
+@pytest.mark.parametrize(
+    "position",
+    [
+        RelativePositionBias,
+        pytest.param(RotaryPositionalEncoding, marks=pytest.mark.slow),
+        pytest.param(ALiBi, marks=pytest.mark.slow),
+    ],
+)
 def test_layers_given_one_position_are_saved_and_cloned_whole(position, tmp_path):
     model = randomise(two_layers(position()))
     path = os.path.join(tmp_path, "model.keras")
@@ -75,11 +83,20 @@ BLOCKS = {
     "decoder layer": lambda **options: DecoderLayer(2, 16, **options),
     "decoder": lambda **options: Decoder(2, 2, 16, **options),
 }
+DEFAULT = [("encoder layer", "sinusoidal"), ("decoder", "learned")]
 
 
-@pytest.mark.parametrize("make", BLOCKS.values(), ids=BLOCKS)
-@pytest.mark.parametrize("position", ADDED.values(), ids=ADDED)
-def test_a_position_that_is_added_is_so_once_before_the_first_layer(make, position, tmp_path):
+@pytest.mark.parametrize(
+    ("block_name", "position_name"),
+    [
+        pytest.param(*both, marks=() if both in DEFAULT else pytest.mark.slow)
+        for both in itertools.product(BLOCKS, ADDED)
+    ],
+)
+def test_a_position_that_is_added_is_so_once_before_the_first_layer(
+    block_name, position_name, tmp_path
+):
+    make, position = BLOCKS[block_name], ADDED[position_name]
     inputs = keras.Input((None, 8))
     model = keras.Model(inputs, make(position=position())(inputs))
     block, plain, alone = model.layers[-1], make(), position()
@@ -105,7 +122,7 @@ def test_steps_add_the_position_that_they_are_at(position):
     decoder(HIDDEN)
     randomise(decoder)
     whole, caches = array(decoder(HIDDEN)), decoder.start_cache(2, 5)
-    for index in range(5):
+    for index in range(3):
         step, caches, _ = decoder.step(
             ops.convert_to_tensor(HIDDEN[:, index : index + 1]),
             ops.convert_to_tensor(index, "int32"),
