@@ -109,7 +109,7 @@ def test_gradients_are_finite_for_rows_that_are_all_padding(kind):
 
 
 @on_tensorflow
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_no_graph_made_beside_a_gpu_needs_cudnn(cell, monkeypatch):
     import tensorflow as tf
 

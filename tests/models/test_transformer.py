@@ -500,7 +500,7 @@ def test_a_max_length_that_is_no_positive_integer_is_refused(max_length):
     ("search", "jit_compile"),
     [
         pytest.param(GreedySearch(), True, id="greedy-xla"),
-        pytest.param(BeamSearch(3), False, id="beam-graph"),
+        pytest.param(BeamSearch(3), False, id="beam-graph", marks=pytest.mark.slow),
     ],
 )
 def test_generate_is_traced_once_for_every_batch_and_length(search, jit_compile):
