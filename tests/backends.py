@@ -118,7 +118,8 @@ def compiled(function, examples):
         import tensorflow as tf
 
         signature = [tf.TensorSpec(open_shape(x), x.dtype) for x in examples]
-        return tf.function(function, input_signature=signature)
+        # AutoGraph would rewrite each function of the package: four times the time of a trace.
+        return tf.function(function, input_signature=signature, autograph=False)
     if BACKEND == "jax":
         import jax
 

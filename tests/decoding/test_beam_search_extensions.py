@@ -45,7 +45,7 @@ def assert_best(totals, size):
         assert (found[2] == expected[2]).all()
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     seed=seeds,
     vocab=vocabularies,
@@ -75,7 +75,7 @@ def test_all_of_the_best_in_one_chunk_or_each_in_its_own(vocab):
     assert_best(last, 8)
 
 
-@settings(max_examples=3 if BACKEND == "jax" else 15)
+@settings(max_examples=3 if BACKEND == "jax" else 8)
 @given(
     seed=seeds,
     rules=st.sampled_from(

@@ -17,13 +17,10 @@ from tests.decoding.reference_search import Options
 from tests.decoding.step_functions import EOS, A, B, table_of
 
 seeds = st.integers(0, 2**32 - 1)
-a_few = settings(max_examples=12 if BACKEND == "tensorflow" else 4)
+a_few = settings(max_examples=5 if BACKEND == "tensorflow" else 4)
 bonuses = st.sampled_from([-3.0, 0.0, 2.0, 4.0])
 OPTIONS = [
-    {"beam_size": 4, "num_groups": 2, "diversity_penalty": 0.8},
-    {"beam_size": 3, "num_groups": 3, "diversity_penalty": 50.0},
     {"beam_size": 6, "num_groups": 3, "diversity_penalty": 1.5, "num_hypotheses": 4},
-    {"beam_size": 4, "num_groups": 2, "diversity_penalty": 0.0},
     {"beam_size": 4, "num_groups": 2, "diversity_penalty": 1.0, "early_stopping": True},
     {
         "beam_size": 6,
@@ -36,11 +33,19 @@ OPTIONS = [
         "min_length": 2,
         "return_alignments": True,
     },
+]
+MORE_OPTIONS = [
+    {"beam_size": 4, "num_groups": 2, "diversity_penalty": 0.8},
+    {"beam_size": 3, "num_groups": 3, "diversity_penalty": 50.0},
     {"beam_size": 4, "num_groups": 2, "diversity_penalty": 3.0, "allowed_ids": (A,)},
 ]
 
 
-@pytest.mark.parametrize("rules", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "rules",
+    [*OPTIONS, *(pytest.param(rules, marks=pytest.mark.slow) for rules in MORE_OPTIONS)],
+    ids=str,
+)
 @a_few
 @given(seed=seeds, eos_bonus=bonuses, prefixes=st.booleans())
 def test_groups_are_the_search_by_hand(rules, seed, eos_bonus, prefixes):

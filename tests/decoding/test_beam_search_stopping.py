@@ -17,7 +17,7 @@ from tests.decoding.step_functions import EOS, SPECIAL, A, B, steps_of, table_of
 # A sentence that stops too soon may go on as long as its batch does: some searches are of one.
 SENTENCES, MAX_LENGTH = 12, 6
 PENALTIES = (0.0, 0.6, 2.0, 5.0)
-drawn = settings(max_examples={"tensorflow": 30, "torch": 10, "jax": 4}[BACKEND])
+drawn = settings(max_examples={"tensorflow": 12, "torch": 10, "jax": 4}[BACKEND])
 # Log-probabilities: the end 0.45, then -0.80; A B B and the end 0.3, divided by 2.25 under a
 # penalty of 2 -0.54, after which B B and the end, 0.25 divided by 1.78, are -0.78.
 OVERTAKEN = {
@@ -91,6 +91,7 @@ class StopsWhenAllThatIsAskedForIsFinished(BeamSearch):
         return super()._first_beams(task, state)._replace(pool=pool)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "options", "own"),
     [

@@ -34,25 +34,31 @@ SAMPLES = 5000
 # A count of n draws is binomial: beyond 6 standard deviations is met once in 10 ** 8.
 DEVIATIONS = 6
 seeds = st.integers(0, 2**32 - 1)
-few = settings(max_examples=2 if BACKEND == "jax" else 8)
+few = settings(max_examples=2 if BACKEND == "jax" else 3)
 CUTS = [
-    {},
     {"temperature": 0.5},
-    {"temperature": 3.0},
-    {"top_k": 1},
-    {"top_k": 2},
-    {"top_k": 100},
     {"top_p": 0.7},
-    {"top_p": 0.05},
-    {"min_p": 0.3},
     {"temperature": 2.0, "top_k": 3, "top_p": 0.8},
     {"temperature": 1.5, "top_p": 0.9, "min_p": 0.2},
-    {"temperature": 0.7, "top_k": 3, "top_p": 0.95, "min_p": 0.1},
     {"temperature": 1.3, "top_p": 0.8, "suppressed_ids": (A,), "repetition_penalty": 1.5},
     {"top_k": 2, "no_repeat_ngram_size": 1, "min_length": 2, "return_alignments": True},
     {"min_p": 0.4, "allowed_ids": (A,), "min_length_ratio": 0.3, "max_length_ratio": 0.5},
 ]
-all_cuts = pytest.mark.parametrize("options", CUTS, ids=str)
+MORE_CUTS = [
+    {},
+    {"temperature": 3.0},
+    {"top_k": 1},
+    {"top_k": 2},
+    {"top_k": 100},
+    {"top_p": 0.05},
+    {"min_p": 0.3},
+    {"temperature": 0.7, "top_k": 3, "top_p": 0.95, "min_p": 0.1},
+]
+all_cuts = pytest.mark.parametrize(
+    "options",
+    [*CUTS, *(pytest.param(options, marks=pytest.mark.slow) for options in MORE_CUTS)],
+    ids=str,
+)
 
 
 def found_in(result, number):
@@ -119,9 +125,9 @@ def test_samples_are_sorted_hypotheses_with_the_scores_of_the_model(options, see
 @given(seed=seeds)
 def test_the_likeliest_token_alone_is_greedy_search(seed):
     problem = random_problem(seed)
-    greedy = fast(GreedySearch)(problem)
+    greedy = arrays(run(GreedySearch(), problem))
     for options in ({"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}):
-        sampled = fast(Sampling, seed=3, **options)(problem)
+        sampled = arrays(run(Sampling(seed=3, **options), problem))
         assert (sampled.ids == greedy.ids).all()
         np.testing.assert_allclose(sampled.scores, greedy.scores, atol=1e-5)
 
@@ -163,7 +169,7 @@ def test_without_a_seed_every_call_of_a_compiled_function_draws_anew():
     assert (seeded[0] == seeded[1]).all()
 
 
-@pytest.mark.parametrize("cut", [{}, {"min_p": 0.5}], ids=str)
+@pytest.mark.parametrize("cut", [{}, pytest.param({"min_p": 0.5}, marks=pytest.mark.slow)], ids=str)
 def test_what_is_ruled_out_is_never_drawn_from_a_large_vocabulary(cut):
     # One token in 50 is allowed, all alike but for noise. Sums over so many tokens are rounded,
     # which must not let a draw fall between them: with this seed some did.
@@ -205,7 +211,7 @@ def in_one_kernel(function):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=True)
+        return tf.function(function, jit_compile=True, autograph=False)
     if keras.backend.backend() == "jax":
         import jax
 

@@ -15,7 +15,7 @@ from keras_transformer import (
     Sampling,
     TokenEmbedding,
 )
-from tests.backends import array, arrays, compiled, randomise
+from tests.backends import array, arrays, randomise
 
 VOCAB, BOS, EOS, LENGTH = 5, 1, 2, 4
 SPECIAL = {"bos_id": BOS, "eos_id": EOS, "pad_id": 0}
@@ -42,18 +42,9 @@ class LanguageModel:
         return self.embedding.logits(hidden)[:, 0], caches
 
     def write(self, search, batch_size=1):
-        # What is compiled needs an argument: nothing here depends on it.
-        run = compiled(
-            lambda _: search(
-                self,
-                self.decoder.start_cache(batch_size, LENGTH, search.slots_per_sentence),
-                batch_size=batch_size,
-                max_length=LENGTH,
-                **SPECIAL,
-            ),
-            [np.zeros(1, "float32")],
-        )
-        return arrays(run(ops.zeros(1)))
+        caches = self.decoder.start_cache(batch_size, LENGTH, search.slots_per_sentence)
+        found = search(self, caches, batch_size=batch_size, max_length=LENGTH, **SPECIAL)
+        return arrays(found)
 
 
 def log_probs_of(model, sequences):
@@ -65,10 +56,12 @@ def log_probs_of(model, sequences):
     return np.where(ended, 0.0, token).sum(axis=1), ended
 
 
-@pytest.mark.parametrize("position", [RotaryPositionalEncoding, ALiBi])
+@pytest.mark.parametrize(
+    "position", [RotaryPositionalEncoding, pytest.param(ALiBi, marks=pytest.mark.slow)]
+)
 def test_a_wide_beam_finds_the_likeliest_sequences_of_all(position):
     every = np.array(list(itertools.product(range(2, VOCAB), repeat=LENGTH)))
-    for seed in range(3):
+    for seed in range(2):
         model = LanguageModel(seed, position)
         scores, ended = log_probs_of(model, every)
         distinct = np.unique(np.where(ended, 0, every), axis=0, return_index=True)[1]

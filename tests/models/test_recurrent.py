@@ -1,5 +1,7 @@
 """RecurrentSeq2Seq keeps the contracts of the Transformer, whatever its cell and attention."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -20,13 +22,28 @@ SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
 TARGET = np.array([[2, 5, 6, 9], [2, 7, 0, 0], [2, 9, 9, 8]])
 # Both cells, and every attention with one of them: its formula is tested on its own.
 PAIRS = [("lstm", "additive"), ("gru", None)]
-if BACKEND != "jax":  # which compiles every operation anew for each kind
-    PAIRS += [("lstm", None), ("gru", "dot"), ("lstm", "scaled_dot")]
-    PAIRS += [("gru", "cosine"), ("lstm", "general")]
-KINDS = [{"cell": cell, "attention": attention} for cell, attention in PAIRS]
-kinds = pytest.mark.parametrize(
-    "kind", KINDS, ids=lambda kind: f"{kind['cell']}-{kind['attention']}"
-)
+OTHERS = [("gru", "dot"), ("lstm", "scaled_dot"), ("gru", "cosine"), ("lstm", "general")]
+if BACKEND == "jax":  # which compiles every operation anew for each kind
+    OTHERS = []
+
+
+def kinds_of(pairs, others=()):
+    """A test of each of these cells and attentions, and a slow one of each of the others."""
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(
+                {"cell": cell, "attention": attention},
+                id=f"{cell}-{attention}",
+                marks=pytest.mark.slow if (cell, attention) in others else (),
+            )
+            for cell, attention in [*pairs, *others]
+        ],
+    )
+
+
+kinds, both_cells = kinds_of(PAIRS[:1], PAIRS[1:] + OTHERS), kinds_of(PAIRS)
+all_kinds = kinds_of(PAIRS + OTHERS)
 
 
 def made(num_layers=2, **options):
@@ -36,13 +53,16 @@ def made(num_layers=2, **options):
     return model
 
 
+shared = functools.cache(made)  # for tests that only read the model
+
+
 def logits(model, source, target):
     return array(model((source, target)))
 
 
-@kinds
+@all_kinds
 def test_padding_and_other_rows_change_nothing(kind):
-    model = made(**kind)
+    model = shared(**kind)
     expected = logits(model, SOURCE, TARGET)
     wider = logits(model, np.pad(SOURCE, [(0, 0), (0, 4)]), np.pad(TARGET, [(0, 0), (0, 3)]))
     np.testing.assert_allclose(wider[:, :4], expected, atol=1e-6)
@@ -52,7 +72,7 @@ def test_padding_and_other_rows_change_nothing(kind):
 
 @kinds
 def test_padding_may_stand_at_any_place_of_a_row(kind):
-    model = made(**kind)
+    model = shared(**kind)
     left = np.array([[5, 6, 7, 8, 3], [0, 0, 9, 4, 3]]), np.array([[2, 5, 6, 9], [0, 0, 2, 7]])
     assert check_padding_invariance(model, left, side="left") < 1e-6
     expected = logits(model, SOURCE[:2], TARGET[:2])
@@ -66,9 +86,11 @@ def test_padding_may_stand_at_any_place_of_a_row(kind):
 
 
 def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding():
-    model = made()
+    model = shared()
     left = np.pad([np.roll(row, (row == 0).sum()) for row in SOURCE], [(0, 0), (2, 0)])
-    expected, found = (arrays(model.generate(ids, BeamSearch(2))) for ids in (SOURCE, left))
+    expected, found = (
+        arrays(model.generate(ids, BeamSearch(2), max_length=6)) for ids in (SOURCE, left)
+    )
     longest = expected.lengths.max()
     assert (found.ids[:, :, :longest] == expected.ids[:, :, :longest]).all()
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
@@ -78,16 +100,16 @@ def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding():
     np.testing.assert_allclose(found.log_prob, expected.log_prob, atol=1e-5)
 
 
-@kinds
+@both_cells
 def test_gradients_are_finite_for_rows_that_are_all_padding(kind):
-    model = made(**kind)
+    model = shared(**kind)
     empty = np.zeros_like(SOURCE), np.zeros_like(TARGET)
     _, found = gradients(lambda: ops.sum(model(empty, training=True) ** 2), [], model)
     assert all(np.isfinite(gradient).all() for gradient in found)
 
 
 @on_tensorflow
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_no_graph_made_beside_a_gpu_needs_cudnn(cell, monkeypatch):
     import tensorflow as tf
 
@@ -95,7 +117,8 @@ def test_no_graph_made_beside_a_gpu_needs_cudnn(cell, monkeypatch):
 
     def operations(function, *shapes):
         specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
-        graph = tf.function(function).get_concrete_function(*specs).graph
+        traced = tf.function(function, autograph=False)
+        graph = traced.get_concrete_function(*specs).graph
         return {operation.type for operation in graph.get_operations()}
 
     plain = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}[cell](4)
@@ -126,9 +149,9 @@ def test_keras_refuses_the_padding_of_batches_before_cudnn():
             _assert_valid_mask(tf.constant(mask))
 
 
-@kinds
+@both_cells
 def test_a_token_changes_no_logits_before_it(kind):
-    model, changed = made(**kind), TARGET.copy()
+    model, changed = shared(**kind), TARGET.copy()
     changed[:, 2:] = 10
     before, after = logits(model, SOURCE, TARGET), logits(model, SOURCE, changed)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
@@ -137,24 +160,23 @@ def test_a_token_changes_no_logits_before_it(kind):
 
 @kinds
 def test_the_source_matters_wherever_it_differs(kind):
-    model = made(**kind)
-    expected = logits(model, SOURCE, TARGET)
-    for place in range(4):
-        changed = SOURCE.copy()
-        changed[0, place] = 11
-        assert (logits(model, changed, TARGET)[0] != expected[0]).any()
+    model = shared(**kind)
+    sources = np.repeat(SOURCE[:1], 5, axis=0)
+    sources[range(4), range(4)] = 11
+    *others, expected = logits(model, sources, np.repeat(TARGET[:1], 5, axis=0))
+    for found in others:
+        assert np.abs(found - expected).max() > 1e-4
 
 
 @kinds
 def test_a_score_is_that_of_the_ids_and_beam_one_is_greedy(kind):
-    model = made(**kind)
-    result = arrays(model.generate(SOURCE, BeamSearch(3, length_penalty=1.0), max_length=6))
-    for rank in range(3):
-        scored = arrays(model.score(SOURCE, result.ids[:, rank]))
-        expected = scored.log_prob / ((5 + scored.lengths) / 6)
-        np.testing.assert_allclose(result.scores[:, rank], expected, atol=1e-5)
-    greedy = arrays(model.generate(SOURCE, GreedySearch(), max_length=6))
-    one = arrays(model.generate(SOURCE, BeamSearch(1, length_penalty=0.0), max_length=6))
+    model = shared(**kind)
+    result = arrays(model.generate(SOURCE, BeamSearch(3, length_penalty=1.0), max_length=5))
+    scored = arrays(model.score(np.repeat(SOURCE, 3, axis=0), result.ids.reshape(9, 5)))
+    expected = scored.log_prob / ((5 + scored.lengths) / 6)
+    np.testing.assert_allclose(result.scores.ravel(), expected, atol=1e-5)
+    greedy = arrays(model.generate(SOURCE, GreedySearch(), max_length=5))
+    one = arrays(model.generate(SOURCE, BeamSearch(1, length_penalty=0.0), max_length=5))
     np.testing.assert_array_equal(greedy.ids, one.ids)
 
 
@@ -173,7 +195,7 @@ def test_alignments_are_the_attention_of_the_whole_output():
 
 
 def test_sampling_and_prefixes_work_too():
-    model = made()
+    model = shared()
     result = arrays(model.generate(SOURCE, Sampling(seed=1), max_length=4))
     assert result.ids.shape == (3, 1, 4)
     prefix = np.array([[8, 9], [7, 0], [0, 0]])
@@ -203,9 +225,11 @@ def test_dropout_is_on_in_training_alone():
     assert (first != second).any()
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", [pytest.param("mixed_bfloat16", marks=pytest.mark.slow), "mixed_float16"]
+)
 def test_half_precision_gives_float32_logits_near_those_of_float32(policy):
-    expected = logits(made(), SOURCE, TARGET)
+    expected = logits(shared(), SOURCE, TARGET)
     keras.utils.set_random_seed(7)
     half = RecurrentSeq2Seq(12, num_layers=2, d_model=16, dtype=policy)
     found = half((SOURCE, TARGET))
@@ -217,29 +241,32 @@ def test_half_precision_gives_float32_logits_near_those_of_float32(policy):
 def test_float16_trains_every_weight_of_a_cosine():
     # A gradient that is not finite would be skipped by the optimizer, and no weight change.
     model = made(num_layers=1, attention="cosine", dtype="mixed_float16")
-    model.compile(keras.optimizers.Adam(1e-2), MaskedCrossentropy())
+    model.compile(keras.optimizers.SGD(0.1), MaskedCrossentropy(), run_eagerly=True)
     before = [array(weight) for weight in model.trainable_variables]
     labels = np.pad(TARGET[:, 1:], [(0, 0), (0, 1)])
-    history = model.fit((SOURCE, TARGET), labels, epochs=3, verbose=0).history["loss"]
+    history = model.fit((SOURCE, TARGET), labels, epochs=2, verbose=0).history["loss"]
     assert history[-1] < history[0]
     for weight, old in zip(model.trainable_variables, before, strict=True):
         assert (array(weight) != old).any(), weight.path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind",
-    [{"cell": "lstm", "attention": "additive"}, {"cell": "gru", "attention": "scaled_dot"}],
+    ("cell", "attention", "count", "epochs"),
+    [
+        # Some sentences by heart, and elsewhere no others: a step takes much longer there.
+        ("lstm", "additive", 8, 40),
+        ("gru", "scaled_dot", *((256, 30) if BACKEND == "tensorflow" else (8, 40))),
+    ],
     ids=["lstm", "gru"],
 )
-def test_it_learns_to_reverse_by_fit_and_searches_what_it_learnt(kind):
-    # Elsewhere a few sentences by heart: a step takes much longer there.
-    count, epochs = (256, 30) if BACKEND == "tensorflow" else (8, 40)
+def test_it_learns_to_reverse_by_fit_and_searches_what_it_learnt(cell, attention, count, epochs):
     rows = np.random.default_rng(3).integers(4, 12, (count, 4))
     source = np.pad(rows, [(0, 0), (0, 1)], constant_values=3)
     target = np.pad(rows[:, ::-1], [(0, 0), (0, 1)], constant_values=3)
     inputs = np.pad(target[:, :-1], [(0, 0), (1, 0)], constant_values=2)
     keras.utils.set_random_seed(1)
-    model = RecurrentSeq2Seq(12, d_model=64, dropout=0.0, **kind)
+    model = RecurrentSeq2Seq(12, d_model=64, dropout=0.0, cell=cell, attention=attention)
     model.compile(keras.optimizers.Adam(5e-3), MaskedCrossentropy())
     model.fit((source, inputs), target, batch_size=32, epochs=epochs, verbose=0)
     found = arrays(model.generate(source[:32], BeamSearch(2), max_length=5))

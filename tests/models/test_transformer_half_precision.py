@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, MaskedCrossentropy, Transformer
-from tests.backends import arrays, gradients, on_tensorflow, randomise
+from tests.backends import arrays, gradients, on_tensorflow
+from tests.models import test_transformer
 from tests.models.test_transformer import (
     BOS,
     REAL,
-    SIZES,
     SOURCE_IDS,
     TARGET_IDS,
     VOCAB,
@@ -17,19 +17,20 @@ from tests.models.test_transformer import (
     logits_of,
     padded,
     random_targets,
+    rescored,
     with_changed_tokens,
 )
-from tests.numpy_reference import length_normaliser, log_softmax
 
 # Unit roundoff 2 ** -11 and 2 ** -8; logits here are up to 2 and sum a few dozen roundings.
 POLICIES = {"mixed_float16": 0.01, "mixed_bfloat16": 0.06}
 EACH_POLICY = pytest.mark.parametrize("policy", POLICIES)
+FLOAT16 = pytest.mark.parametrize(
+    "policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 
 
 def built(policy, **arguments):
-    model = Transformer(**{"vocab_size": VOCAB, **SIZES, "dtype": policy, **arguments})
-    model.build()
-    return randomise(model, scale=0.3)
+    return test_transformer.built(dtype=policy, **arguments)
 
 
 @EACH_POLICY
@@ -87,7 +88,7 @@ def test_gradients_over_many_positions_are_near_those_of_float32(policy):
             assert error < 0.03, (variable.path, error)
 
 
-@EACH_POLICY
+@FLOAT16
 def test_cached_steps_equal_the_full_decoder(policy):
     model, targets = built(policy), random_targets(beams=1)
     found = model.generate(SOURCE_IDS, Forced(targets), max_length=5)[:, 0]
@@ -95,27 +96,23 @@ def test_cached_steps_equal_the_full_decoder(policy):
     np.testing.assert_allclose(found, whole, atol=POLICIES[policy])
 
 
-@EACH_POLICY
+@FLOAT16
 def test_a_score_is_the_rescored_log_probability(policy):
     model = built(policy)
     result = arrays(model.generate(SOURCE_IDS, BeamSearch(3, 0.6), max_length=7))
-    for sentence in range(2):
-        for ids, score, length in zip(*(part[sentence] for part in result[:3]), strict=True):
-            target_ids = np.concatenate([[BOS], ids[: length - 1]])[None].astype("int32")
-            logits = logits_of(model, SOURCE_IDS[[sentence]], target_ids)[0]
-            total = log_softmax(logits)[np.arange(length), ids[:length]].sum()
-            expected = total / length_normaliser(length, 0.6)
-            assert score == pytest.approx(expected, abs=3 * POLICIES[policy])
+    expected = rescored(model, result, 0.6)
+    np.testing.assert_allclose(result.scores, expected, atol=3 * POLICIES[policy])
 
 
-@EACH_POLICY
+@FLOAT16
 def test_a_beam_of_1_equals_greedy_search(policy):
     model = built(policy)
-    greedy = arrays(model.generate(SOURCE_IDS, GreedySearch(), max_length=7))
-    beam = arrays(model.generate(SOURCE_IDS, BeamSearch(1), max_length=7))
+    greedy = arrays(model.generate(SOURCE_IDS, GreedySearch(), max_length=5))
+    beam = arrays(model.generate(SOURCE_IDS, BeamSearch(1), max_length=5))
     assert (greedy.ids == beam.ids).all()
 
 
+@pytest.mark.slow
 @EACH_POLICY
 def test_it_learns_to_copy(policy):
     keras.utils.set_random_seed(3)

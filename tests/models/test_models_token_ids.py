@@ -1,5 +1,6 @@
 """What both models take for ids: a pair, integers or whole floats, in every way to run."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from keras import ops
 
 from keras_transformer import GreedySearch, MaskedCrossentropy, RecurrentSeq2Seq, Transformer
 from tests.backends import BACKEND, POLICIES, array, on_tensorflow, randomise
+from tests.selection import spread
 
 SOURCE_IDS = np.array([[5, 6, 9, 3], [7, 3, 0, 0]], "int32")
 TARGET_IDS = np.array([[2, 5, 6], [2, 7, 0]], "int32")
@@ -23,9 +25,18 @@ MODELS = {
     "recurrent": lambda size=20, **options: RecurrentSeq2Seq(size, d_model=8, **options),
 }
 both_models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+one_by_default = pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(MODELS["transformer"], id="transformer"),
+        pytest.param(MODELS["recurrent"], id="recurrent", marks=pytest.mark.slow),
+    ],
+)
 
 
+@functools.cache
 def built(make, *arguments, **options):
+    """A model for tests that only read it: the same one for the same arguments."""
     model = make(*arguments, **options)
     model.build()
     return randomise(model)
@@ -59,7 +70,7 @@ def test_a_model_of_inputs_without_a_dtype_predicts(make):
     np.testing.assert_allclose(predicted, wanted, atol=1e-5)
 
 
-@both_models
+@one_by_default
 def test_fit_takes_floats(make):
     model = make()
     model.compile("sgd", MaskedCrossentropy())
@@ -67,9 +78,8 @@ def test_fit_takes_floats(make):
     assert np.isfinite(found).all()
 
 
-@both_models
-@pytest.mark.parametrize("policy", POLICIES)
-def test_mixed_precision_does_not_round_ids_that_are_floats(make, policy):
+@pytest.mark.parametrize(("policy", "make"), spread(POLICIES, MODELS.values()))
+def test_mixed_precision_does_not_round_ids_that_are_floats(policy, make):
     model = built(make, 4099, dtype=policy)
     source_ids, target_ids = np.array([[257, 2049, 4097, 3]]), np.array([[2, 259, 2051, 4095]])
     wanted = array(model((source_ids, target_ids)))
@@ -111,15 +121,22 @@ def test_a_dtype_that_does_not_hold_the_vocabulary_is_refused(make):
 def test_inputs_that_are_no_pair_are_refused(make, inputs, received):
     message = r"`inputs` must be the pair \(source_ids, target_ids\). Received: inputs=" + received
     with pytest.raises(ValueError, match=message):
-        make()(inputs)
+        built(make)(inputs)
 
 
 @on_tensorflow
-@both_models
 @pytest.mark.parametrize(
-    "policy", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+    ("make", "policy"),
+    [
+        pytest.param(MODELS["transformer"], "float32", id="transformer"),
+        pytest.param(MODELS["recurrent"], "mixed_bfloat16", id="recurrent", marks=pytest.mark.slow),
+    ],
 )
-def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, tmp_path):
+@pytest.mark.parametrize(
+    "way",
+    ["model", *(pytest.param(way, marks=pytest.mark.slow) for way in ("functional", "saved"))],
+)
+def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, way, tmp_path):
     import tensorflow as tf
 
     model = make(300, dtype=policy)
@@ -128,21 +145,22 @@ def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, t
     model((source_ids, target_ids))  # Keras exports what it has seen called
     randomise(model)
     wanted = array(model((source_ids, target_ids)))
-    inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
-    functional = keras.Model(inputs, model(inputs))
-    model.export(tmp_path / "model", verbose=False)
-    functional.export(tmp_path / "functional", verbose=False)
-    tf.saved_model.save(model, str(tmp_path / "saved"))
-    for name in ("model", "functional"):
-        loaded = tf.saved_model.load(str(tmp_path / name))
-        pair = tf.constant(source_ids), tf.constant(target_ids)
-        found = loaded.serve(pair)
-        np.testing.assert_allclose(array(found), wanted, atol=0.05 if policy != "float32" else 1e-5)
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    signature = loaded.signatures["serving_default"].structured_input_signature[1]
-    assert {spec.dtype for spec in signature.values()} == {tf.int32}
+    if way == "saved":
+        tf.saved_model.save(model, str(tmp_path / "saved"))
+        loaded = tf.saved_model.load(str(tmp_path / "saved"))
+        signature = loaded.signatures["serving_default"].structured_input_signature[1]
+        assert {spec.dtype for spec in signature.values()} == {tf.int32}
+        return
+    if way == "functional":
+        inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+        model = keras.Model(inputs, model(inputs))
+    model.export(tmp_path / way, verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / way))
+    found = loaded.serve((tf.constant(source_ids), tf.constant(target_ids)))
+    np.testing.assert_allclose(array(found), wanted, atol=0.05 if policy != "float32" else 1e-5)
 
 
+@pytest.mark.slow
 @on_tensorflow
 def test_a_functional_model_of_inputs_without_a_dtype_is_exported(tmp_path):
     import tensorflow as tf
@@ -175,6 +193,7 @@ print("trained")
 """
 
 
+@pytest.mark.slow
 @on_tensorflow
 def test_two_replicas_train_though_keras_averages_their_ids():
     done = subprocess.run(

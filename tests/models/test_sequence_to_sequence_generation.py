@@ -7,7 +7,7 @@ from keras_transformer import BeamSearch, GreedySearch, Sampling
 from keras_transformer.models.transformer_step import TransformerStep
 from tests.backends import array, arrays
 from tests.decoding.test_search_compiled import WAYS, in_way
-from tests.models.test_recurrent import made
+from tests.models.test_recurrent import shared
 from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built
 
 SEARCHES = {
@@ -18,39 +18,51 @@ SEARCHES = {
     "ratios": BeamSearch(2, min_length_ratio=0.5, max_length_ratio=0.9),
     "sampling": Sampling(num_samples=3, top_k=5, seed=1),
 }
-EACH_SEARCH = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 
 
-@EACH_SEARCH
+def slow_but(*names):
+    """A test of every search, of which the default run tries these; tests/decoding tries all."""
+    return pytest.mark.parametrize(
+        "search",
+        [
+            pytest.param(search, id=name, marks=() if name in names else pytest.mark.slow)
+            for name, search in SEARCHES.items()
+        ],
+    )
+
+
+@slow_but("greedy", "beam", "sampling")
 def test_outputs_begin_with_the_prefix(search):
-    model = built(scale=0.2)
+    model = built(scale=0.2, num_layers=1)
     prefix_ids = np.array([[5, 6, 7], [8, 0, 0]])
-    found = arrays(model.generate(SOURCE_IDS, search, max_length=6, prefix_ids=prefix_ids))
+    found = arrays(model.generate(SOURCE_IDS, search, max_length=5, prefix_ids=prefix_ids))
     assert (found.ids[0, :, :3] == [5, 6, 7]).all()
     assert (found.ids[1, :, 0] == 8).all()
     rescored = arrays(model.score(SOURCE_IDS, found.ids[:, 0]))
     np.testing.assert_allclose(rescored.token_log_probs, found.token_log_probs[:, 0], atol=1e-4)
 
 
-@EACH_SEARCH
+@slow_but("beam", "sampling")
 def test_alignments_are_the_last_layers_mean_over_heads(search):
     model = built(scale=0.2)
     config = {**search.get_config(), "return_alignments": True}
-    found = arrays(model.generate(SOURCE_IDS, type(search)(**config), max_length=6))
-    plain = arrays(model.generate(SOURCE_IDS, search, max_length=6))
+    found = arrays(model.generate(SOURCE_IDS, type(search)(**config), max_length=5))
+    plain = arrays(model.generate(SOURCE_IDS, search, max_length=5))
     assert plain.alignments is None
     assert (found.ids == plain.ids).all()
     assert found.alignments.shape == (*found.ids.shape, SOURCE_IDS.shape[1])
-    for hypothesis in range(found.ids.shape[1]):
-        ids = found.ids[:, hypothesis]
-        inputs = np.concatenate([[[BOS], [BOS]], ids[:, :-1]], axis=1).astype("int32")
-        weights = array(model.attention_weights(SOURCE_IDS, inputs)[-1]).mean(axis=1)
-        real = np.arange(ids.shape[1]) < found.lengths[:, hypothesis, None]
-        expected = np.where(real[..., None], weights, 0.0)
-        np.testing.assert_allclose(found.alignments[:, hypothesis], expected, atol=1e-5)
+    batch, count, length = found.ids.shape
+    ids = found.ids.reshape(-1, length)
+    inputs = np.concatenate([np.full((len(ids), 1), BOS), ids[:, :-1]], axis=1).astype("int32")
+    sources = np.repeat(SOURCE_IDS, count, axis=0)
+    weights = array(model.attention_weights(sources, inputs)[-1]).mean(axis=1)
+    weights = weights.reshape(batch, count, length, -1)
+    real = np.arange(length) < found.lengths[..., None]
+    expected = np.where(real[..., None], weights, 0.0)
+    np.testing.assert_allclose(found.alignments, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_following_paths_equals_reordering_the_caches(beam_size):
     model, search = built(scale=0.2), BeamSearch(beam_size)
     found = arrays(model.generate(SOURCE_IDS, search, max_length=7))
@@ -71,56 +83,63 @@ def test_following_paths_equals_reordering_the_caches(beam_size):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in SEARCHES if name != "sampling"])
+@pytest.mark.parametrize(
+    "name",
+    ["beam", "ratios", *(pytest.param(n, marks=pytest.mark.slow) for n in ("groups", "coverage"))],
+)
 def test_a_sentence_is_translated_alike_in_any_company(name):
-    model, search = built(scale=0.2), SEARCHES[name]
+    model, search = built(scale=0.2, num_layers=1), SEARCHES[name]
     random = np.random.default_rng(2)
     lengths = [1, 3, 5, 8]
     batch = np.zeros((4, 8), "int32")
     for row, length in enumerate(lengths):
         batch[row, : length - 1] = random.integers(4, 11, length - 1)
         batch[row, length - 1] = model.eos_id
-    whole = arrays(model.generate(batch, search, max_length=6))
-    order = [2, 0, 3, 1]
-    turned = arrays(model.generate(batch[order], search, max_length=6))
-    assert (turned.ids == whole.ids[order]).all()
-    for row, length in enumerate(lengths):
-        alone = arrays(model.generate(batch[[row], :length], search, max_length=6))
-        assert (alone.ids[0] == whole.ids[row]).all()
-        np.testing.assert_allclose(alone.scores[0], whole.scores[row], atol=1e-5)
+    whole = arrays(model.generate(batch, search, max_length=5))
+    # Two in another order with less padding, one alone, and all with more padding.
+    for rows, width in (([2, 0], 5), ([1], 3), ([3, 2, 1, 0], 8)):
+        part = np.pad(batch[rows, :width], [(0, 0), (0, 4 if len(rows) == 4 else 0)])
+        found = arrays(model.generate(part, search, max_length=5))
+        assert (found.ids == whole.ids[rows]).all()
+        np.testing.assert_allclose(found.scores, whole.scores[rows], atol=1e-5)
 
 
-@EACH_SEARCH
+@slow_but("greedy", "beam", "sampling")
 def test_no_sentences_give_no_hypotheses(search):
-    found = built().generate(SOURCE_IDS[:0], search, max_length=4)
+    found = built(num_layers=1).generate(SOURCE_IDS[:0], search, max_length=4)
     count = getattr(search, "num_hypotheses", search.rows_per_sentence)
     assert tuple(found.ids.shape) == (0, count, 4)
     assert tuple(found.scores.shape) == tuple(found.ids.shape[:2])
 
 
 def test_lengths_relative_to_the_source_do_not_count_its_padding():
-    model = built(scale=0.2)
+    model = built(scale=0.2, num_layers=1)
     lengths = (SOURCE_IDS != 0).sum(axis=1)
-    long = arrays(model.generate(SOURCE_IDS, GreedySearch(min_length_ratio=2.0), max_length=20))
+    long = arrays(model.generate(SOURCE_IDS, GreedySearch(min_length_ratio=2.0), max_length=12))
     assert (long.lengths[:, 0] >= 2 * lengths).all()
-    short = arrays(model.generate(SOURCE_IDS, BeamSearch(max_length_ratio=0.5), max_length=20))
+    short = arrays(model.generate(SOURCE_IDS, BeamSearch(max_length_ratio=0.5), max_length=12))
     assert (short.lengths <= np.ceil(0.5 * lengths)[:, None]).all()
 
 
-MODELS = {
-    "transformer": lambda: built(scale=0.2),
-    "lstm": lambda: made(cell="lstm", attention="additive"),
-    "gru": lambda: made(cell="gru", attention=None),
+# Those of a Transformer: `test_generate_is_traced_once_for_every_batch_and_length`.
+RECURRENT = {
+    "lstm": {"cell": "lstm", "attention": "additive"},
+    "gru": {"cell": "gru", "attention": None},
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_writes_the_same_whichever_way_it_is_run(name, way):
-    model, search = MODELS[name](), BeamSearch(3)
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        pytest.param(way, name, marks=pytest.mark.slow if way == "xla" else ())
+        for way, name in zip(WAYS, RECURRENT, strict=False)
+    ],
+)
+def test_a_recurrent_model_writes_the_same_whichever_way_it_is_run(way, name):
+    model, search = shared(num_layers=1, **RECURRENT[name]), BeamSearch(3)
 
     def write(source_ids):
-        return tuple(model.generate(source_ids, search, max_length=6))[:4]
+        return tuple(model.generate(source_ids, search, max_length=4))[:4]
 
     run = in_way(way, write, [SOURCE_IDS])
     for part, expected in zip(arrays(run(SOURCE_IDS)), arrays(write(SOURCE_IDS)), strict=True):
