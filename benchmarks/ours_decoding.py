@@ -55,7 +55,7 @@ def export(args):
     options = {"search": search, "max_length": args.target, "quantize": args.quantize}
     id_functions = Translator(model, tokenizer, **options).id_functions
     ids = tf.TensorSpec([None, None], tf.int32)
-    search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids])
+    search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids], autograph=False)
     archive = keras.export.ExportArchive()
     archive.track(id_functions)
     archive.add_endpoint("search_ids", search_ids)

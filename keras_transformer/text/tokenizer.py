@@ -36,15 +36,13 @@ class Tokenizer(abc.ABC):
     def __init__(self, vocabulary: Iterable[str], folding: Folding | None = None) -> None:
         self._vocabulary = list(vocabulary)
         self._folding = Folding("identity", lowercase=False) if folding is None else folding
-        self._tokenize = tf.function(
-            self._tokenize_strings, input_signature=[tf.TensorSpec([None], tf.string)]
-        )
-        self._tokenize_with_offsets = tf.function(
-            self._strings_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
-        )
-        self._detokenize = tf.function(
-            self._detokenize_ids, input_signature=[tf.RaggedTensorSpec([None, None], tf.int32)]
-        )
+        strings = [tf.TensorSpec([None], tf.string)]
+        ids = [tf.RaggedTensorSpec([None, None], tf.int32)]
+        # AutoGraph would rewrite the Python of every operation, which takes longer than the trace.
+        options = {"autograph": False}
+        self._tokenize = tf.function(self._tokenize_strings, strings, **options)
+        self._tokenize_with_offsets = tf.function(self._strings_with_offsets, strings, **options)
+        self._detokenize = tf.function(self._detokenize_ids, ids, **options)
 
     @property
     def vocab_size(self) -> int:

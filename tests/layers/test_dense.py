@@ -60,7 +60,7 @@ def test_a_compiled_step_has_gradients():
     dense, inputs = keras.layers.Dense(6), tf.constant(normal(1, 2, 1, 8))
     dense.build((2, 1, 8))
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def gradient(x, product):
         with tf.GradientTape() as tape:
             tape.watch(x)
@@ -78,7 +78,7 @@ def test_the_gradient_of_a_projection_is_one_product():
     layer, inputs = MultiHeadAttention(2, 4), tf.constant(normal(1, 5, 3, 8))
     layer.build(inputs.shape, inputs.shape)
 
-    @tf.function
+    @tf.function(autograph=False)
     def gradient(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer(x, x) ** 2)
@@ -94,7 +94,7 @@ def optimized_hlo(function, inputs):
     """The program that XLA makes of it."""
     import tensorflow as tf
 
-    compiled = tf.function(function, jit_compile=True)
+    compiled = tf.function(function, jit_compile=True, autograph=False)
     return compiled.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
 
 

@@ -23,7 +23,7 @@ ASSIGNED = [point for point in POINTS if unicodedata.category(point) != "Cn"]
 # Letters whose lower case is longer, shorter, or depends on what stands around a sigma.
 HARD = "ΣςσΑα'’·\u0301\u0345:. İIıiKÅẞßⱯȺᲐა\u13a0ꭰ𐐀\u00ad\u200b\n1"
 LOWER, PLAIN = Folding("identity", lowercase=True), Folding("identity", lowercase=False)
-TRACED = tf.function(LOWER, input_signature=[tf.TensorSpec([None], tf.string)])
+TRACED = tf.function(LOWER, [tf.TensorSpec([None], tf.string)], autograph=False)
 CLASSES = [CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer, WordPieceTokenizer]
 OPTIONS = {SentencePieceTokenizer: {"shrink_to_fit": True}}
 
