@@ -37,9 +37,8 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
         assert text in printed
 
 
-def test_an_export_tells_how_to_call_it(tmp_path, capsys):
-    translator().export(tmp_path / "letters" / "1")
-    printed = capsys.readouterr().out
+def test_an_export_tells_how_to_call_it(exported_and_printed, tmp_path):
+    _, printed = exported_and_printed
     body, url = re.search(r"curl -d '(.*)' (\S+)", printed).groups()
     assert url == "http://localhost:8501/v1/models/letters:predict"
     texts = json.loads(body)["inputs"]["text"]

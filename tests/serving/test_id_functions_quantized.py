@@ -1,5 +1,6 @@
 """A translator in 8-bit integers: what it translates, its size, and its model's own weights."""
 
+import functools
 import re
 import warnings
 
@@ -18,32 +19,40 @@ from keras_transformer.serving import Translator, load
 from keras_transformer.serving.id_functions import quantized_copy
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import array, normal, randomise
-from tests.serving.trained import translator, words
+from tests.selection import spread
+from tests.serving.trained import OPTIONS, translator, words
 
 
 def size_of(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def test_it_translates_what_the_model_does_and_leaves_the_model_alone(tmp_path):
-    trained = translator()
-    weights = [weight.copy() for weight in trained.model.get_weights()]
-    quantized = Translator(
-        trained.model,
-        trained.source_tokenizer,
-        search=trained.search,
-        max_length=12,
-        quantize="int8",
-    )
-    texts = words(60, seed=5)
-    expected = translator()(texts)
-    found = quantized(texts)
-    assert np.mean([one == other for one, other in zip(found, expected, strict=True)]) > 0.9
-    for before, after in zip(weights, trained.model.get_weights(), strict=True):
+@functools.cache
+def quantized():
+    own = translator()
+    options = {**OPTIONS, "quantize": "int8", "jit_compile": False}
+    return Translator(own.model, own.source_tokenizer, **options)
+
+
+def test_it_translates_what_the_model_does_and_leaves_the_model_alone():
+    weights = [weight.copy() for weight in translator().model.get_weights()]
+    tokenizer, eos_id = translator().source_tokenizer, translator().model.eos_id
+    tokens = tokenizer.tokenize(words(60, seed=5))
+    ids = tf.concat([tokens, tf.fill([60, 1], eos_id)], axis=1).to_tensor()
+    expected = translator().id_functions.search_ids.function(ids)[0][:, 0]
+    found = quantized().id_functions.search_ids.function.python_function(ids)[0][:, 0]
+    assert np.mean(np.all(found == expected, axis=1)) > 0.9
+    for before, after in zip(weights, translator().model.get_weights(), strict=True):
         np.testing.assert_array_equal(before, after)
-    quantized.export(tmp_path / "1")
+
+
+@pytest.mark.slow
+def test_its_export_translates_what_it_does(tmp_path, export_only):
+    export_only("serving_default")
+    quantized().export(tmp_path / "1", verbose=False)
+    texts = words(60, seed=5)
     answer = load(tmp_path / "1").signatures["serving_default"](text=texts)
-    assert [text.decode() for text in answer["translation"].numpy()] == found
+    assert [text.decode() for text in answer["translation"].numpy()] == quantized()(texts)
 
 
 def rounded(values):
@@ -80,18 +89,23 @@ def test_its_products_are_those_of_integers_in_one_compiled_loop():
         assert np.abs(found - exact).max() > 1e-5, "nothing was rounded"
 
 
-def test_one_sentence_is_searched_in_two_rows():
-    # XLA multiplies a single row of integers far more slowly than two.
+@pytest.fixture(scope="module")
+def greedy():
     tokenizer = CharacterTokenizer.train(["abc"])
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=2, d_ff=64)
     model.build()
     randomise(model)
-    quantized = Translator(
-        model, tokenizer, search=GreedySearch(), max_length=8, quantize="int8"
-    ).id_functions
-    search = quantized.search_ids.function
-    ids = np.array([[5, 6, 4, 3, *[0] * 12]], "int32")
-    program = search.experimental_get_compiler_ir(ids)(stage="hlo")
+    options = {"search": GreedySearch(), "max_length": 8, "quantize": "int8"}
+    return Translator(model, tokenizer, **options).id_functions
+
+
+IDS = np.array([[5, 6, 4, 3, *[0] * 12]], "int32")
+
+
+def test_one_sentence_is_searched_in_two_rows(greedy):
+    # XLA multiplies a single row of integers far more slowly than two.
+    search = greedy.search_ids.function
+    program = search.experimental_get_compiler_ir(IDS)(stage="hlo")
     rows = re.findall(r"s32\[(\d+),1,\d+\]\S* dot\(", program)
     assert rows
     assert "1" not in rows
@@ -99,11 +113,16 @@ def test_one_sentence_is_searched_in_two_rows():
     kinds = re.findall(r" dot\((s8|f32)\[", program)
     layers = {"encoder": 6, "memory": 2, "decoder": 8, "logits": 1}
     assert (kinds.count("s8"), kinds.count("f32")) == (sum(layers.values()), 2 * 3)
-    (found,) = search(ids)[0].numpy()
-    copies = search(np.repeat(ids, 3, axis=0))[0].numpy()
+
+
+@pytest.mark.slow
+def test_one_sentence_in_two_rows_is_found_as_among_others(greedy):
+    search = greedy.search_ids.function
+    (found,) = search(IDS)[0].numpy()
+    copies = search(np.repeat(IDS, 3, axis=0))[0].numpy()
     np.testing.assert_array_equal(copies, [found] * 3)
     options = [np.full((1, 2), 4, "int32"), np.array([3], "int32"), np.array([0.0], "float32")]
-    forced = quantized.search_with_options.function(ids, *options)[0].numpy()
+    forced = greedy.search_with_options.function(IDS, *options)[0].numpy()
     assert forced.shape[:2] == (1, 1)
     assert forced[0, 0, :2].tolist() == [4, 4]
     assert np.count_nonzero(forced) <= 3
@@ -121,10 +140,18 @@ KINDS = {
     "ALiBi": {"vocab_size": 20, "position": ALiBi()},
     "relative": {"vocab_size": 20, "position": RelativePositionBias(8, 10)},
 }
+PLAIN = ("learned", "ALiBi", "relative")
 
 
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, length_penalty=0.0)])
-@pytest.mark.parametrize("kind", KINDS)
+SEARCHES = [GreedySearch(), BeamSearch(3, length_penalty=0.0)]
+CASES = [
+    # A position without a product to quantize is slow.
+    pytest.param(*values, marks=pytest.mark.slow if values[0] in PLAIN else marks)
+    for values, marks, _ in spread(KINDS, SEARCHES)
+]
+
+
+@pytest.mark.parametrize(("kind", "search"), CASES)
 def test_what_a_search_in_8_bits_finds_has_the_score_that_it_says(kind, search):
     model = Transformer(num_layers=1, d_model=16, num_heads=2, d_ff=32, **KINDS[kind])
     model.build()
@@ -139,39 +166,38 @@ def test_what_a_search_in_8_bits_finds_has_the_score_that_it_says(kind, search):
 
 
 @pytest.mark.slow
-def test_it_takes_a_third_of_the_room_or_less(tmp_path):
+def test_it_takes_a_third_of_the_room_or_less(tmp_path, export_only):
     tokenizer = CharacterTokenizer.train(["abc"])
     model = Transformer(8000, num_layers=2, d_model=512, num_heads=8, d_ff=2048)
+    export_only("serving_default")
     for quantize in (None, "int8"):
-        Translator(model, tokenizer, search=GreedySearch(), max_length=4, quantize=quantize).export(
-            tmp_path / str(quantize)
-        )
+        own = Translator(model, tokenizer, search=GreedySearch(), max_length=4, quantize=quantize)
+        own.export(tmp_path / str(quantize), verbose=False)
     assert size_of(tmp_path / "int8") <= size_of(tmp_path / "None") / 3
     # Beside the variables there is the graph, which is larger in 8 bits.
     variables = [size_of(tmp_path / str(quantize) / "variables") for quantize in (None, "int8")]
     assert variables[1] <= 0.26 * variables[0]
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
+)
 def test_a_model_of_mixed_precision_is_quantized_too(policy):
-    tokenizer = CharacterTokenizer.train(["abc"])
     sizes = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
-    model = Transformer(tokenizer.vocab_size, **sizes, dtype=policy)
-    model.build()
+    model, whole = Transformer(20, **sizes, dtype=policy), Transformer(20, **sizes)
+    for part in (model, whole):
+        part.build()
     randomise(model)
-    whole = Transformer(tokenizer.vocab_size, **sizes)
-    whole.build()
     whole.set_weights(model.get_weights())
-    texts = ["abc", "cab", "a"]
+    source_ids = np.array([[5, 6, 4, 3], [6, 5, 3, 0]])
     found, expected = (
-        Translator(
-            part, tokenizer, search=GreedySearch(), max_length=4, jit_compile=False, quantize="int8"
-        )(texts)
+        quantized_copy(part, "int8").generate(source_ids, GreedySearch(), max_length=4)
         for part in (model, whole)
     )
-    assert found == expected
+    np.testing.assert_array_equal(array(found.ids), array(expected.ids))
 
 
+@pytest.mark.slow
 def test_a_user_may_quantize_a_model_of_mixed_precision_and_search():
     model = Transformer(20, num_layers=1, d_model=32, num_heads=2, d_ff=64, dtype="mixed_bfloat16")
     model.build()

@@ -31,12 +31,15 @@ def write(request):
     return function
 
 
+def greedy_translator(*model_and_tokenizers, **options):
+    """Not compiled by XLA, which takes long."""
+    return Translator(*model_and_tokenizers, search=GreedySearch(), jit_compile=False, **options)
+
+
 @pytest.mark.parity
 def test_two_hundred_words_of_a_trained_model_are_translated_alike(write, tmp_path):
     trained = translator()
-    greedy = Translator(
-        trained.model, trained.source_tokenizer, search=GreedySearch(), max_length=12
-    )
+    greedy = greedy_translator(trained.model, trained.source_tokenizer, max_length=12)
     write(greedy, tmp_path / "portable")
     texts = [*words(198, seed=51), "", "é?"]
     assert PortableTranslator(tmp_path / "portable")(texts) == greedy(texts)
@@ -59,7 +62,7 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
         source_vocab_size=source.vocab_size, target_vocab_size=target.vocab_size,
         num_layers=2, d_model=32, num_heads=4, d_ff=64, norm_first=True,
     )  # fmt: skip
-    greedy = Translator(model, source, target, search=GreedySearch())
+    greedy = greedy_translator(model, source, target)
     write(greedy, tmp_path / "portable")
     assert PortableTranslator(tmp_path / "portable")(texts) == greedy(texts)
 
@@ -68,7 +71,7 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
 def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
     trained = translator_of_reversed_symbols()
     tokenizers = trained.source_tokenizer, trained.target_tokenizer
-    greedy = Translator(trained.model, *tokenizers, search=GreedySearch(), max_length=12)
+    greedy = greedy_translator(trained.model, *tokenizers, max_length=12)
     write(greedy, tmp_path / "portable")
     texts = [*map(spaced, words(100, seed=52)), ""]
     outputs = greedy(texts)
@@ -83,7 +86,7 @@ def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp
     source = SentencePieceTokenizer(target.model, normalization="nfkc", lowercase=True)
     keras.utils.set_random_seed(8)
     model = Transformer(target.vocab_size, num_layers=1, d_model=32, num_heads=4, d_ff=64)
-    greedy = Translator(model, source, target, search=GreedySearch(), max_length=12)
+    greedy = greedy_translator(model, source, target, max_length=12)
     write(greedy, tmp_path / "portable")
     hard = ["Ο ΜΕΓΑΛΟΣ\tΣΚΥΛΟΣ", "ﬁn DE l’e\u0301te\u0301", "Ａ　DOG", *texts[:3]]
     outputs = greedy(hard)

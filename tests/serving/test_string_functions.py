@@ -1,7 +1,5 @@
 """What a request may ask for: options of its own, alignments, vectors."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +9,8 @@ from keras_transformer.serving import Translator
 from keras_transformer.serving.segments import Segments
 from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
-from tests.serving.trained import log_prob_of, translator, words
+from tests.backends import randomise
+from tests.serving.trained import OPTIONS, log_prob_of, translator, words
 
 
 def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None, split=-1):
@@ -168,32 +167,41 @@ def test_each_text_may_be_divided_into_its_sentences():
     assert translator().translate([text], split_sentences=False)[0][0][0] == own
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_what_stands_for_sentences_is_what_stands_for_the_parts_of_a_long_text():
     divides = divider()
     sentences = ["abc", "gf", "bde"]
     text = "\n".join(sentences)
-    alone = divides.n_best(sentences)
-    assert divides([text, "fed"]) == ["CBA FG EDB", "DEF"]
-    assert divides.n_best([text])[0][0][0] == " ".join(row[0][0] for row in alone)
-    for rank, (translation, score) in enumerate(divides.n_best([text])[0]):
+    (hypotheses,), alone = divides.n_best([text]), divides.n_best(sentences)
+    for rank, (translation, score) in enumerate(hypotheses):
         assert translation == " ".join(row[rank][0] for row in alone)
         assert score == pytest.approx(sum(row[rank][1] for row in alone), abs=1e-5)
-    assert divides.translate([text], split_sentences=False) == translator().translate([text])
-    assert divides.score(["abc\nde"], ["CBA"]) == translator().score(["abc\nde"], ["CBA"])
     # With `eos_id`, 4, 3 and 4 tokens.
     vectors = divides.encode(sentences)
     np.testing.assert_allclose(
         divides.encode([text])[0], np.average(vectors, 0, [4, 3, 4]), atol=1e-5
     )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_a_call_may_say_other_than_a_translator_that_divides():
+    divides = divider()
+    text = "abc\ngf\nbde"
+    assert divides([text, "fed"]) == ["CBA FG EDB", "DEF"]
+    assert divides.translate([text], split_sentences=False) == translator().translate([text])
+    assert divides.score(["abc\nde"], ["CBA"]) == translator().score(["abc\nde"], ["CBA"])
     # An output that is cut has as many letters as tokens, and no `eos_id`.
     (answer,) = divides.translate([text], max_length=2, prefixes=["G"])
     assert answer[0][0].startswith("G")
     assert all(len(word) <= 2 for word in answer[0][0].split())
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_pieces_of_all_sentences_are_aligned_in_their_text():
-    ((translation, pairs),) = divider().align(["\n abc \n\nde"])
-    ((first, first_pairs), (second, second_pairs)) = divider().align(["abc", "de"])
+    (translation, pairs), (first, first_pairs), (second, second_pairs) = divider().align(
+        ["\n abc \n\nde", "abc", "de"]
+    )
     assert translation == f"{first} {second}"
     moved = [(shifted(target, 0), shifted(source, 2)) for target, source in first_pairs]
     moved += [(shifted(target, 4), shifted(source, 8)) for target, source in second_pairs]
@@ -204,19 +212,32 @@ def shifted(part, by):
     return slice(part.start + by, part.stop + by)
 
 
-@functools.cache
 def divider():
     """The translator, which divides every text."""
     own = translator()
-    return Translator(
-        own.model,
-        own.source_tokenizer,
-        search=own.search,
-        max_length=12,
-        max_source_length=32,
-        max_batch_tokens=64,
-        split_sentences=True,
-    )
+    options = {**OPTIONS, "split_sentences": True, "jit_compile": False}
+    return Translator(own.model, own.source_tokenizer, **options)
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_each_side_is_read_and_written_with_its_own_vocabulary():
+    # An id means something else to each side, and the sizes differ.
+    sides = [CharacterTokenizer("abcdefg"), CharacterTokenizer("GXFEDYCBAZ")]
+    names = ("source_vocab_size", "target_vocab_size")
+    sizes = {name: side.vocab_size for name, side in zip(names, sides, strict=True)}
+    model = Transformer(**sizes, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    model.build()
+    randomise(model, scale=1.0)
+    two = Translator(model, *sides, search=GreedySearch(), max_length=6, jit_compile=False)
+    source, target = sides
+    ids = [[*source.tokenize(["fade"]).to_list()[0], model.eos_id]]
+    found = model.generate(np.array(ids), GreedySearch(), max_length=6)
+    (expected,) = target.detokenize(found.ids[:, 0]).numpy()
+    assert expected
+    assert two.n_best(["fade"])[0][0][0] == expected.decode()
+    labels = [*target.tokenize(["FED"]).to_list()[0], model.eos_id]
+    log_prob = model.score(np.array(ids), np.array([labels])).log_prob[0]
+    assert two.score(["fade"], ["FED"]) == [(pytest.approx(float(log_prob), rel=1e-5), 4)]
 
 
 def test_options_are_as_many_as_texts():
@@ -242,13 +263,22 @@ def test_a_bad_option_raises_and_names_it(option, value):
         translator().translate(["abc"], **{option: value})
 
 
+def greedy():
+    own = translator()
+    options = {**OPTIONS, "search": GreedySearch(), "jit_compile": False}
+    return Translator(own.model, own.source_tokenizer, **options)
+
+
 def test_a_greedy_search_has_no_penalty_to_change():
-    tokenizer = CharacterTokenizer.train(["abc"])
-    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
-    greedy = Translator(model, tokenizer, search=GreedySearch(), max_length=4)
-    assert greedy.translate(["abc"]) == greedy.n_best(["abc"])
     with pytest.raises(ValueError, match="`length_penalty` must be None for a search that has no"):
-        greedy.translate(["abc"], length_penalty=2.0)
+        greedy().translate(["abc"], length_penalty=2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eagerly")
+def test_a_greedy_search_translates_without_options_as_n_best():
+    own = greedy()
+    assert own.translate(["abc"]) == own.n_best(["abc"])
 
 
 def test_each_letter_is_read_from_the_one_it_stands_for():
@@ -275,11 +305,12 @@ def test_pieces_of_all_parts_of_a_long_text_are_aligned():
         assert (source.start >= 31) == (target.start > translation.index(" "))
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_alignments_are_bytes_of_pieces_without_their_spaces():
     texts = ["ein müder Hund läuft"] * 9
     tokenizer = SentencePieceTokenizer.train(texts, 40, shrink_to_fit=True)
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
-    untrained = Translator(model, tokenizer, max_length=12)
+    untrained = Translator(model, tokenizer, max_length=12, jit_compile=False)
     ((translation, pairs),) = untrained.align(["müder  Hund"])
     translation, source = translation.encode(), "müder  Hund".encode()
     assert pairs

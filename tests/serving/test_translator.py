@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
+from keras_transformer import BeamSearch, GreedySearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 from tests.numpy_arguments import in_numpy
-from tests.serving.trained import answer, log_prob_of, translator, words
+from tests.serving.trained import answer, compiled_translator, log_prob_of, translator, words
 
 
 def small_model(**options):
@@ -96,11 +96,6 @@ def test_a_pair_too_long_to_score_is_refused_and_said_to_be():
     np.testing.assert_allclose(scores[::2], translator().score(["ab", "a"], ["BA", "A" * 31]), 1e-5)
 
 
-def test_the_shapes_it_compiles_are_few_and_known():
-    # Of 1, 2 and 4 rows, and of 1 and 2; two and more are searched as two halves.
-    assert translator().shapes == [(1, 16), (2, 16), (1, 32)]
-
-
 def test_progress_is_shown_when_asked(capsys):
     translator()(["ab", "cd"], progress=True)
     assert "2/2" in capsys.readouterr().out
@@ -108,19 +103,15 @@ def test_progress_is_shown_when_asked(capsys):
 
 def test_without_a_maximum_length_the_limit_is_a_sentences_own():
     # An untrained model rarely ends, so its hypotheses run to their limits.
-    tokenizer = CharacterTokenizer.train(["abcdefg"])
     keras.utils.set_random_seed(2)
-    never_ends = Translator(small_model(), tokenizer, max_source_length=32, max_batch_tokens=64)
-    texts = [
-        "ab",
-        "abcdefgabcdefgabcdefg",
-        "gfe",
-        "a",
-    ]  # short ones share a shape with the long one
-    together = never_ends.n_best(texts)
-    assert [[never_ends.n_best([text])[0][0][0]] for text in texts] == [[t[0][0]] for t in together]
-    lengths = [max(len(text) for text, _ in hypotheses) for hypotheses in together]
-    assert lengths == [len(text) + 1 + 50 for text in texts]
+    options = {"search": GreedySearch(), "max_source_length": 32, "jit_compile": False}
+    never_ends = Translator(small_model(), CharacterTokenizer.train(["abcdefg"]), **options)
+    ids = np.zeros([2, 32], "int32")  # the short one shares a shape with the long one
+    ids[0, :3], ids[1, :22] = [4, 5, 3], [*[4, 5, 6] * 7, 3]
+    search = never_ends.id_functions.search_ids
+    together, alone = (search(part)[0].numpy()[:, 0] for part in (ids, ids[:1, :16]))
+    assert np.count_nonzero(together, axis=1).tolist() == [3 + 50, 22 + 50]
+    assert together[0, :53].tolist() == alone[0, :53].tolist()
 
 
 def test_a_lone_surrogate_is_text_like_any_other_invalid_text():
@@ -169,14 +160,17 @@ def test_a_bad_size_raises_and_names_it(argument, value):
 
 
 @pytest.mark.slow
-def test_numpy_numbers_in_every_argument_give_the_export_that_python_numbers_give(tmp_path):
+def test_numpy_numbers_in_every_argument_give_the_export_that_python_numbers_give(
+    tmp_path, export_only
+):
     letters = CharacterTokenizer("abcdefg")
     arguments = dict(
-        max_length=5, max_source_length=32, max_batch_tokens=64, jit_compile=True,
+        max_length=5, max_source_length=32, max_batch_tokens=64, jit_compile=False,
         max_segments=3, quantize="int8", separator="-", split_sentences=True,
     )  # fmt: skip
     options = dict(length_penalty=0.5, max_length=3, num_hypotheses=2, split_sentences=False)
     texts, cards, answers = ["abc", "gab"], [], []
+    export_only("translate", "n_best")
     for name, convert in (("python", lambda value: value), ("numpy", in_numpy)):
         keras.utils.set_random_seed(3)
         model = small_model(**convert({"vocab_size": 11, "d_ff": 16, "dropout": 0.25}))
@@ -192,55 +186,60 @@ def test_numpy_numbers_in_every_argument_give_the_export_that_python_numbers_giv
     assert cards[1]["scores"] == scores
 
 
-def test_positions_that_end_limit_what_is_read_and_written():
+def translator_of_40_positions():
     tokenizer = CharacterTokenizer.train(["abcdefg"])
     model = small_model(position=LearnedPositionalEncoding(40))
-    own = Translator(model, tokenizer, max_batch_tokens=80)
+    options = {"search": BeamSearch(2), "max_batch_tokens": 80, "jit_compile": False}
+    return Translator(model, tokenizer, **options)
+
+
+def test_positions_that_end_limit_what_is_read_and_written():
+    own = translator_of_40_positions()
     assert max(length for _, length in own.shapes) == 40
-    texts = ["abc", "a" * 35, "b" * 60]
-    assert own(texts) == [own([text])[0] for text in texts]
     for argument in ("max_length", "max_source_length"):
         with pytest.raises(ValueError, match=f"`{argument}` must be at most 40, the model's last"):
-            Translator(model, tokenizer, **{argument: 41})
+            Translator(own.model, own.source_tokenizer, **{argument: 41})
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
-def test_products_of_a_step_are_kept_apart_where_xla_compiles(jit_compile):
-    tokenizer = CharacterTokenizer.train(["abc"])
-    model = small_model(vocab_size=tokenizer.vocab_size)
-    own = Translator(model, tokenizer, max_length=3, jit_compile=jit_compile)
-    graph = own.id_functions.search_ids.function.get_concrete_function().graph.as_graph_def()
+@pytest.mark.slow
+def test_texts_longer_than_the_positions_are_translated():
+    own = translator_of_40_positions()
+    texts = ["abc", "a" * 35, "b" * 60]
+    assert own(texts) == [own([text])[0] for text in texts]
+
+
+@pytest.mark.parametrize("made", [compiled_translator, translator])
+def test_products_of_a_step_are_kept_apart_where_xla_compiles(made):
+    search = made().id_functions.search_ids.function.get_concrete_function()
+    graph = search.graph.as_graph_def()
     names = {node.op for function in graph.library.function for node in function.node_def}
-    assert ("XlaOptimizationBarrier" in names) == jit_compile
+    assert ("XlaOptimizationBarrier" in names) == made().jit_compile
+    assert search.function_def.attr["_XlaMustCompile"].b == made().jit_compile
 
 
 def test_without_xla_nothing_is_compiled():
-    tokenizer = CharacterTokenizer.train(["abc"])
-    model = small_model(vocab_size=tokenizer.vocab_size)
-    own = Translator(model, tokenizer, max_length=3, max_source_length=32, jit_compile=False)
-    own(["abc"])
-    assert own.num_compilations == 0
+    translator()(["abc"])
+    assert translator().num_compilations == 0
 
 
 COUNTED = """
 import sys
 from pathlib import Path
 import keras
-from keras_transformer import BeamSearch, Transformer
+from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 
 tokenizer = CharacterTokenizer.train(["abc"])
 model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
 quantize = sys.argv[2] or None
-options = dict(search=BeamSearch(2), max_length=3, max_batch_tokens=64, quantize=quantize)
+options = dict(search=GreedySearch(), max_length=3, max_batch_tokens=64, quantize=quantize)
 own = Translator(model, tokenizer, **options)
-for texts in (["a"], ["b"], ["a", "b"], ["c", "abc"], ["ab" * 12], ["a"] * 9, ["abc", "b"]):
+for texts in (["a"], ["b"], ["ab" * 12], ["a"] * 9, ["abc", "b"]):
     own(texts)
 own.score(["a"], ["b"])
 own.score(["c"], ["a"])
-own.translate(["a", "b"], max_length=2)
-own.translate(["abc"], length_penalty=1.0, prefixes=["a"])
+own.translate(["abc"], max_length=2, prefixes=["a"])
 for function in (own.align, own.align, own.encode):
     function(["ab"])
 programs = [path.name for path in Path(sys.argv[1]).glob("*.before_optimizations.txt")]
@@ -291,20 +290,33 @@ def test_what_it_is_made_of_can_be_read_and_not_changed():
 
 
 def test_it_compiles_once_for_each_shape_that_it_meets():
-    tokenizer = CharacterTokenizer.train(["abc"])
-    model = small_model(vocab_size=tokenizer.vocab_size)
-    own = Translator(model, tokenizer, max_length=3, max_source_length=32, max_batch_tokens=64)
+    own, plain = compiled_translator(), translator()
+    # Of 1, 2 and 4 rows, and of 1 and 2; two and more are searched as two halves.
     assert own.shapes == [(1, 16), (2, 16), (1, 32)]
+    before = own.num_compilations
+    ids = np.full((2, 16), own.model.pad_id, "int32")
+    for row, tokens in zip(
+        ids, own.source_tokenizer.tokenize(["abcd", "gef"]).to_list(), strict=True
+    ):
+        row[: len(tokens) + 1] = [*tokens, own.model.eos_id]
+    for part in (ids, ids, ids[:1]):  # two halves of (1, 16), and (1, 16) again
+        (found, scores), (expected, others) = (
+            each.id_functions.search_ids(part) for each in (own, plain)
+        )
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(scores, others, atol=1e-5)
+        assert own.num_compilations == before + 1
+
+
+@pytest.mark.slow
+def test_texts_of_every_shape_are_translated_as_without_xla():
+    own = compiled_translator.__wrapped__()
     assert own.num_compilations == 0
-    for _ in range(2):
-        own(["abc", "a"])  # two halves of (1, 16)
-        assert own.num_compilations == 1
-    own(["abc"])  # (1, 16) again
-    assert own.num_compilations == 1
-    own(["abc" * 9, *"aabbc"])  # two halves of (1, 32), and of (2, 16)
-    assert own.num_compilations == 3
-    own.score(["abc"], ["a"])
-    assert own.num_compilations == 4
+    texts = ["abc" * 9, *"aabbc"]
+    assert own(texts) == translator()(texts)  # two halves of (1, 32), and of (2, 16)
+    assert own.num_compilations == 2
     texts = ["abc"[: n % 4] * (n % 10) for n in range(40)]
     own(texts)
-    assert own.num_compilations <= len(own.shapes) + 1
+    assert own.num_compilations == len(own.shapes) == 3
+    own.score(["abc"], ["a"])
+    assert own.num_compilations == 4

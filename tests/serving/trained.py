@@ -11,6 +11,12 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SymbolTokenizer, translation_dataset
 
 LETTERS = "abcdefg"
+OPTIONS = {
+    "search": BeamSearch(beam_size=3, length_penalty=0.6),
+    "max_length": 12,
+    "max_source_length": 32,
+    "max_batch_tokens": 64,
+}
 CARD = {"languages": "letters to capitals", "data": "made up", "scores": {"exact match": 0.98}}
 
 
@@ -25,8 +31,15 @@ def answer(word):
 
 @functools.cache
 def translator():
-    """One vocabulary for both sides."""
+    """One vocabulary for both sides, and nothing for XLA to compile, which takes long."""
     return learnt(lambda sources, targets: [CharacterTokenizer.train([*sources, *targets])])
+
+
+@functools.cache
+def compiled_translator():
+    """Another of the same model, which XLA compiles."""
+    own = translator()
+    return Translator(own.model, own.source_tokenizer, **OPTIONS)
 
 
 def log_prob_of(source, hypothesis):
@@ -42,12 +55,6 @@ def log_prob_of(source, hypothesis):
     target_ids += end if len(target_ids) < own.max_length else []
     score = own.model.score(np.array([source_ids + end]), np.array([target_ids]))
     return float(score.log_prob[0]), len(target_ids)
-
-
-@functools.cache
-def translator_of_two_vocabularies():
-    """An id means something else to each side, and the sizes differ."""
-    return learnt(lambda *sides: [CharacterTokenizer.train(side) for side in sides])
 
 
 @functools.cache
@@ -75,7 +82,7 @@ def learnt(train_tokenizers, written=str):
     names = ["vocab_size"] if len(tokenizers) == 1 else ["source_vocab_size", "target_vocab_size"]
     sizes = {name: t.vocab_size for name, t in zip(names, tokenizers, strict=True)}
     model = Transformer(**sizes, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.0)
-    model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=MaskedCrossentropy())
+    model.compile(keras.optimizers.Adam(5e-3), MaskedCrossentropy(), jit_compile=False)
     data = translation_dataset(
         sources,
         targets,
@@ -86,12 +93,5 @@ def learnt(train_tokenizers, written=str):
         seed=1,
         verbose=False,
     )
-    model.fit(data, epochs=14, shuffle=False, verbose=0)
-    return Translator(
-        model,
-        *tokenizers,
-        search=BeamSearch(beam_size=3, length_penalty=0.6),
-        max_length=12,
-        max_source_length=32,
-        max_batch_tokens=64,
-    )
+    model.fit(data, epochs=9, shuffle=False, verbose=0)
+    return Translator(model, *tokenizers, **OPTIONS, jit_compile=False)
