@@ -82,7 +82,9 @@ def test_its_products_are_those_of_integers_in_one_compiled_loop():
         columns, column_scale = rounded(kernel.T)
         bias = np.array(layer.bias).reshape(-1)
         expected = integers @ columns.T / scale / column_scale[:, 0] + bias
-        found = array(tf.function(quantized, jit_compile=True, autograph=False)(inputs)).reshape(expected.shape)
+        found = array(tf.function(quantized, jit_compile=True, autograph=False)(inputs)).reshape(
+            expected.shape
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
         exact = inputs @ kernel + bias
         assert np.abs(found - exact).mean() < 0.02 * np.abs(exact).mean()

@@ -139,7 +139,7 @@ def test_strings_may_be_a_list_an_array_or_a_tensor(tokenizer, sentences):
 def test_graph_calls_equal_eager_calls(tokenizer, sentences):
     expected = lists(tokenizer.tokenize(sentences))
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def there_and_back(strings):
         ids = tokenizer.tokenize(strings)
         return ids, tokenizer.detokenize(ids.to_tensor())

@@ -28,6 +28,9 @@ print(json.dumps(results))
 """
 
 
+TEXT = tf.TensorSpec([None], tf.string, name="text")
+
+
 class Served(tf.Module):
     """A tokenizer as an attribute of a module: strings to ids and back."""
 
@@ -35,12 +38,12 @@ class Served(tf.Module):
         super().__init__()
         self.tokenizer = tokenizer
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[TEXT], autograph=False)
     def serve(self, text):
         ids = self.tokenizer.tokenize(text).to_tensor(self.tokenizer.pad_id)
         return {"ids": ids, "text": self.tokenizer.detokenize(ids)}
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[TEXT], autograph=False)
     def count(self, text):
         return {"num_tokens": self.tokenizer.tokenize(text).row_lengths()}
 
@@ -52,7 +55,7 @@ class TwoSides(tf.Module):
         super().__init__()
         self.source, self.target = source, target
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    @tf.function(input_signature=[TEXT], autograph=False)
     def serve(self, text):
         ids = self.source.tokenize(text).to_tensor(self.source.pad_id)
         size = min(self.source.vocab_size, self.target.vocab_size)
