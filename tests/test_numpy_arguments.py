@@ -195,6 +195,10 @@ WITHOUT_NUMBERS = {
     "plots.learning_curve",
     "plots.learning_curves",
     "plots.positional_encoding",
+    "recipes.Score",
+    "recipes.evaluate",  # tests/recipes/test_evaluation.py
+    "recipes.find_export",
+    "recipes.load_translator",
     "serving.describe_export",
     "serving.export",  # tests/serving/test_translator.py
     "serving.export_litert",

@@ -27,6 +27,7 @@ MODULES = [
     "keras_transformer.models",
     "keras_transformer.optimizers",
     "keras_transformer.plots",
+    "keras_transformer.recipes",
     "keras_transformer.schedules",
     "keras_transformer.serving",
     "keras_transformer.text",
@@ -147,11 +148,10 @@ def test_public_names_are_annotated(name):
 
 
 def test_modules_are_those_with_public_names():
-    folders = {path.parent for path in PACKAGE.glob("*/__init__.py")}
-    files = {
-        path for path in PACKAGE.glob("*.py") if "\n__all__ = " in path.read_text(encoding="utf-8")
-    }
-    names = {path.stem for path in folders | files} - {"__init__"}
+    files = [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py")]
+    public = [path for path in files if "\n__all__ = " in path.read_text(encoding="utf-8")]
+    names = {path.parent.name if path.stem == "__init__" else path.stem for path in public}
+    names -= {PACKAGE.name}
     assert {f"keras_transformer.{name}" for name in names} == {*MODULES} - {"keras_transformer"}
 
 

@@ -61,7 +61,7 @@ def nothing_is_trained(monkeypatch):
 
     monkeypatch.setattr(keras.Model, "fit", refused)
     for module in (comparison, variants):
-        monkeypatch.setattr(module, "make_pairs", refused)
+        monkeypatch.setattr(module, "date_pairs", refused)
     monkeypatch.setattr(experiments, "one_thread", lambda: None)
 
 

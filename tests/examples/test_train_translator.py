@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import train_translator
 from keras_transformer import FusedAdam, RotaryPositionalEncoding
 from keras_transformer.text import CharacterTokenizer
 from tests.event_files import names_in_tensorboard
@@ -287,44 +288,46 @@ def test_a_run_may_start_from_another(trained, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "case", ["missing", "unequal", "invalid", "not a run", "no pair", "one side"]
+    ("case", "expected"),
+    [
+        ("missing", "there is no such file. Check the path."),
+        ("unequal", "has 600 lines and"),
+        ("invalid", "line 1 is not valid UTF-8. Convert the file"),
+        ("not a run", "is no run of this program. Give another --output."),
+        ("no pair", "no pair has text on both sides. Check both files."),
+    ],
 )
-def test_bad_input_gives_one_clear_line(case, corpus, tmp_path):
+def test_bad_input_gives_one_clear_line(case, expected, corpus, tmp_path, monkeypatch):
     output = tmp_path / "run"
-    source, target = corpus / "text.en", corpus / "text.xx"
+    source, target, more = corpus / "text.en", corpus / "text.xx", []
     if case == "missing":
-        source, expected = tmp_path / "nowhere", "there is no such file. Check the path."
+        source = tmp_path / "nowhere"
     elif case == "unequal":
         target = tmp_path / "short"
         target.write_text("one\n", encoding="utf-8")
-        expected = "has 600 lines and"
     elif case == "invalid":
         target = tmp_path / "latin"
-        target.write_bytes("für\n".encode("latin-1") * 600)
-        expected = "line 1 is not valid UTF-8. Convert the file"
+        target.write_bytes("f\u00fcr\n".encode("latin-1") * 600)
     elif case == "not a run":
         output.mkdir()
         (output / "thesis.txt").write_text("precious", encoding="utf-8")
-        expected = "is no run of this program. Give another --output."
-    elif case == "no pair":
-        (tmp_path / "blank").write_text("\n \n", encoding="utf-8")
-        expected = "no pair has text on both sides. Check both files."
     else:
-        expected = "give both --source and --target, or neither"
-        done = run(TRAIN, "--source", source, "--output", output)
-        assert done.returncode == 2
-        assert expected in done.stderr.splitlines()[-1]
-        return
-    validation = []
-    if case == "no pair":
         blank = tmp_path / "blank"
-        validation = ["--validation-source", blank, "--validation-target", blank]
-    files = ["--source", source, "--target", target, *validation]
-    done = run(TRAIN, *files, "--output", output)
-    assert done.returncode == 1
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1
-    assert expected in errors[0]
+        blank.write_text("\n \n", encoding="utf-8")
+        more = ["--validation-source", blank, "--validation-target", blank]
+    given = ["--source", source, "--target", target, "--output", output, *more]
+    monkeypatch.setattr("sys.argv", ["train_translator.py", *map(str, given)])
+    with pytest.raises(SystemExit) as ended:
+        train_translator.main()
+    assert ended.value.code.startswith("error: ")
+    assert "\n" not in ended.value.code
+    assert expected in ended.value.code
+
+
+def test_one_side_alone_is_refused_in_one_line(corpus, tmp_path):
+    done = run(TRAIN, "--source", corpus / "text.en", "--output", tmp_path / "run")
+    assert done.returncode == 2
+    assert "give both --source and --target, or neither" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import transduce
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.text import load_tokenizer
 from symbol_pairs import read_pairs
@@ -211,11 +212,12 @@ def test_words_to_phones_with_outputs_longer_than_any_in_training(tmp_path):
     assert (figures["epoch"], figures["word_error_rate"]) == (best, pytest.approx(rates[best]))
 
 
-def test_a_missing_file_gives_one_clear_line(tmp_path):
+def test_a_missing_file_gives_one_clear_line(tmp_path, monkeypatch):
     job = ["--format", "pairs", "--train", tmp_path / "no", "--test", tmp_path / "no"]
-    done = run(*job, "--output", tmp_path / "run")
-    assert done.returncode == 1
-    assert "there is no such file. Check the path." in done.stderr.splitlines()[-1]
+    given = ["transduce.py", *map(str, job), "--output", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", given)
+    with pytest.raises(SystemExit, match="^error: .*there is no such file. Check the path.$"):
+        transduce.main()
 
 
 def arguments_of(*given):

@@ -18,6 +18,7 @@ from keras_transformer.recipes.attention_explorer import explore, page_of, write
 from keras_transformer.recipes.watched_search import WatchedBeamSearch, hypotheses_of, ids_of
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
+from tests.selection import spread
 
 SENTENCE = "fab"
 LAYERS, HEADS, BEAM, LONGEST = 2, 3, 5, 7
@@ -58,11 +59,10 @@ def path_to(data, place):
     return [] if place < 0 else [*path_to(data, data["nodes"][place]["parent"]), place]
 
 
-@pytest.mark.parametrize("make", [transformer, recurrent])
-@pytest.mark.parametrize(
-    "options",
-    [{"beam_size": 1}, {"beam_size": 4}, {"length_penalty": 2.0}, {"early_stopping": True}],
-)
+OPTIONS = [{"beam_size": 4}, {"beam_size": 1}, {"length_penalty": 2.0}, {"early_stopping": True}]
+
+
+@pytest.mark.parametrize(("make", "options"), spread([transformer, recurrent], OPTIONS))
 def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
     model = make()
     options = {"beam_size": BEAM, **options}
@@ -82,7 +82,7 @@ def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
         assert nodes[place].total / normaliser == pytest.approx(score, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_every_hypothesis_has_the_log_probability_that_score_gives(seed):
     model, search = transformer(seed), WatchedBeamSearch(BEAM)
     model.generate(source_ids(), search)
@@ -146,7 +146,10 @@ def test_the_likeliest_next_tokens_are_the_models_own():
     np.testing.assert_allclose([share for _, share in following], 1000 * shares[best], atol=0.6)
 
 
-@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"window": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(o, marks=pytest.mark.slow) for o in ({"norm_first": True}, {"window": 2}))],
+)
 def test_the_weights_are_the_models_for_each_word_of_the_translation(options):
     model = transformer(**options)
     data = explored(model)
@@ -184,7 +187,7 @@ def test_every_row_of_every_hypothesis_that_went_on_sums_to_1():
     np.testing.assert_allclose(np.sum(data["encoder"], axis=-1), 1000, atol=12)
 
 
-@pytest.mark.parametrize("attention", ["dot", "additive"])
+@pytest.mark.parametrize("attention", [pytest.param("dot", marks=pytest.mark.slow), "additive"])
 def test_a_recurrent_model_shows_its_attention_to_the_source(attention):
     data = explored(recurrent(attention=attention))
     assert data["encoder"] is None

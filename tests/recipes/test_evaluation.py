@@ -42,7 +42,7 @@ def test_case_counts_unless_it_does_not():
 
 def test_an_interval_is_that_of_the_binomial():
     texts = ["x"] * 300 + ["y"] * 100
-    (score,) = evaluate(texts, ["x"] * 400, ["exact_match"], bootstrap=500)
+    (score,) = evaluate(texts, ["x"] * 400, ["exact_match"], bootstrap=np.int64(500))
     assert score.interval == pytest.approx(196 * np.sqrt(0.75 * 0.25 / 400), rel=0.15)
     (score,) = evaluate(GOOD, REFERENCES, ["bleu"], bootstrap=100)
     assert score.interval > 0

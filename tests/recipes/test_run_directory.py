@@ -173,7 +173,9 @@ def test_what_was_not_measured_is_left_out_and_time_ends_the_training(directory)
 def test_the_seconds_of_the_epochs_are_all_of_the_time(directory, monkeypatch):
     """What is saved and shown after an epoch too, up to the end of the last."""
     times = iter([10.0, 13.0, 18.0])
-    monkeypatch.setattr("run_directory.time.perf_counter", lambda: next(times))
+    monkeypatch.setattr(
+        "keras_transformer.recipes.run_directory.time.perf_counter", lambda: next(times)
+    )
     keep = KeepHistory(directory, [], minutes=1.0)
     keep.set_model(model(1.0))
     keep.on_train_begin()
