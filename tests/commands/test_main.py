@@ -3,6 +3,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -56,10 +57,19 @@ def test_an_unknown_command_is_refused_in_one_line(command):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
-def test_a_signal_ends_a_command_with_130(run_directory, number):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_command_with_130(number, tmp_path, command, monkeypatch):
+    def run(args, program):
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+
+    monkeypatch.setattr("keras_transformer.commands.info.run", run)
+    assert command("info", tmp_path) == (130, "", "Interrupted.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_process_with_130(run_directory, number):
     process = subprocess.Popen(
         [*COMMAND, "translate", run_directory / "export" / "1", "--batch-size", "5"],
         stdin=subprocess.PIPE,
