@@ -1,5 +1,7 @@
 import pytest
 
+from keras_transformer.commands.evaluate import NAMES
+from keras_transformer.recipes.evaluation import METRICS
 from tests.serving.trained import answer, translator, words
 
 
@@ -44,6 +46,10 @@ def test_intervals_and_a_baseline_are_printed(files, command):
     assert "baseline 62.50" in exact
     assert "p = " in exact
     assert chrf.startswith("chrf")
+
+
+def test_the_command_has_the_metrics_of_the_function():
+    assert NAMES == METRICS
 
 
 @pytest.mark.parametrize(
