@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -54,6 +55,33 @@ def shared_path(relative):
 def shared():
     """`shared("data/...")` is `shared_path("data/...")`."""
     return shared_path
+
+
+@pytest.fixture
+def browser():
+    """A real browser, which the pages of the package are opened in."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-sync",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--window-size=900,900",
+        "--disable-dev-shm-usage",
+    ]:
+        options.add_argument(argument)
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
 
 
 @pytest.fixture(scope="module", autouse=True)

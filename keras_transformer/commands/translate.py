@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_input(args.file))
+        stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")  # type: ignore[attr-defined]
         signatures = open_signatures(
             args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
@@ -187,6 +189,15 @@ def open_input(file: str | None) -> BinaryIO:
     if is_gzip:
         return io.BufferedReader(gzip.GzipFile(file))  # type: ignore[arg-type]
     return open(file, "rb")
+
+
+@contextlib.contextmanager
+def damage_named(file: str | None) -> Iterator[None]:
+    """Says which file is damaged, where gzip finds that while it is read."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{file}: cannot be read ({error}). Make the file anew") from error
 
 
 @contextlib.contextmanager

@@ -45,6 +45,10 @@ def test_an_output_file_is_there_once_whole(run_directory, texts, expected, tmp_
     assert err.startswith("error: ")
     assert "UTF-16" in err
     assert not (tmp_path / "never").exists()
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"abc\n" * 3000)[:40])
+    status, _, err = command("translate", run_directory, tmp_path / "cut.gz")
+    assert status == 1
+    assert "cut.gz: cannot be read" in err
 
 
 def test_hypotheses_scores_and_alignments(run_directory, command):

@@ -101,10 +101,10 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     best = run(TRANSLATE, output / "export" / "1", text="my cat\n")
     assert best.stdout == f"{rows[0][2]}\n"
 
-    for data, what in (("my cat\n".encode("utf-16"), "UTF-16"), (b"\x1f\x8bx", "gzip")):
+    for data, what in (("my cat\n".encode("utf-16"), "UTF-16"), (b"\x1f\x8bx", "cannot be read")):
         (corpus / "other").write_bytes(data)
         refused = run(TRANSLATE, output / "export" / "1", corpus / "other")
-        assert refused.returncode == 2
+        assert refused.returncode == 1
         assert what in refused.stderr.splitlines()[-1]
 
     text = "my cat . my dog .\n"
@@ -113,9 +113,9 @@ def test_the_export_translates_in_order_as_the_run_did(trained, corpus):
     assert divided.stdout == f"{' '.join(alone[:2])}\n"
 
     too_many = run(TRANSLATE, output / "export" / "1", "--n-best", 9, text="my cat\n")
-    assert too_many.returncode == 2
+    assert too_many.returncode == 1
     expected = "error: --n-best must be at most 4, the beam of the model"
-    assert too_many.stderr.splitlines()[-1] == expected
+    assert too_many.stderr.splitlines()[-1].startswith(expected)
 
 
 @pytest.mark.parametrize(
