@@ -196,7 +196,11 @@ def failing_test(copy: Path, tests: list[str]) -> str | None:
     if done.returncode == 0:
         return None
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0] if failed else f"pytest's exit status {done.returncode}"
+    if done.returncode != 1 or not failed:
+        raise RuntimeError(
+            f"pytest must run the tests. Its status {done.returncode}: {done.stdout}"
+        )
+    return failed[0].split(" - ")[0]
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:

@@ -6,9 +6,10 @@ import sys
 
 def _is_command() -> bool:
     """Whether this process is the command line, which answers `--help` before Keras is imported."""
-    # Python calls the program "-m" while it looks for the module to run.
     program = os.path.basename([*getattr(sys, "argv", []), ""][0])
-    return program in ("-m", "keras-transformer", "keras-transformer.exe")
+    if program == "-m":  # so Python calls a program while it looks for the module to run
+        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == "keras_transformer"
+    return program in ("keras-transformer", "keras-transformer.exe")
 
 
 if not _is_command():

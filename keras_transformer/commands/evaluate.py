@@ -11,13 +11,14 @@ from typing import Any
 from keras_transformer.commands.program import (
     Program,
     add_search,
+    check_files,
+    check_is_there,
     examples,
     need,
     non_negative_integer,
     table,
     use_tensorflow,
 )
-from keras_transformer.commands.translate import check_is_there
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 NAMES = ("exact_match", "word_error_rate", "character_error_rate", "chrf", "bleu")
@@ -62,8 +63,11 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         raise ValueError("give either MODEL with --source, or --translations")
     if (args.model is None) != (args.source is None):
         raise ValueError("--source needs MODEL, and MODEL needs --source")
+    if args.model is None and (args.beam_size is not None or args.length_penalty is not None):
+        raise ValueError("--beam-size and --length-penalty need MODEL")
     if args.model is not None:
         check_is_there(args.model)
+    check_files(args.source, args.translations, args.reference, args.baseline)
     if {"bleu", "chrf"}.intersection(args.metrics):
         need("eval", "sacrebleu")
     use_tensorflow()
@@ -71,10 +75,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     from keras_transformer.recipes.parallel_text import read_lines
 
     references = read_lines(args.reference)
-    if args.model is None:
-        translations = read_lines(args.translations)
-    else:
-        translations = translated(args, read_lines(args.source), program)
+    if not references:
+        raise ValueError(f"{args.reference}: the file is empty. Give a file with text")
+    files = [args.source or args.translations, *filter(None, [args.baseline])]
+    texts = [read_lines(file) for file in files]
+    for file, lines in zip(files, texts, strict=True):
+        if len(lines) != len(references):
+            raise ValueError(
+                f"{file} has {len(lines):,} lines and {args.reference} has {len(references):,}. "
+                "Give files of equal length"
+            )
+    translations = texts[0] if args.model is None else translated(args, texts[0], program)
     scores = evaluate(
         translations,
         references,
@@ -82,7 +93,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         lowercase=args.lowercase,
         tokenize=args.tokenize,
         bootstrap=args.bootstrap,
-        baseline=read_lines(args.baseline) if args.baseline else None,
+        baseline=texts[1] if args.baseline else None,
     )
     rows = []
     for score in scores:
@@ -106,8 +117,12 @@ def translated(args: argparse.Namespace, sources: list[str], program: Program) -
         args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
     )
     found: list[str] = []
+    too_long = 0
     starts = range(0, len(sources), 512)
     for start in program.progress(starts, len(starts), "translating"):
         answer = signatures["serving_default"](text=tf.constant(sources[start : start + 512]))
         found += [" ".join(text.decode().split("\n")) for text in answer["translation"]]
+        too_long += int(answer["truncated"].sum())
+    if too_long:
+        program.say(f"{too_long:,} texts are too long for the model: their translations are empty")
     return found

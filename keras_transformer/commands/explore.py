@@ -12,12 +12,12 @@ from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
+    check_is_there,
     examples,
     non_negative_number,
     positive_integer,
     use_tensorflow,
 )
-from keras_transformer.commands.translate import check_is_there
 
 LARGE = 10  # megabytes
 

@@ -8,8 +8,15 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.commands.program import Program, add_search, examples, need, use_tensorflow
-from keras_transformer.commands.translate import check_is_there
+from keras_transformer.commands.program import (
+    Program,
+    add_search,
+    check_is_there,
+    examples,
+    in_words,
+    need,
+    use_tensorflow,
+)
 
 FORMATS = ("saved-model", "onnx", "litert")
 
@@ -23,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a new directory (default: the next number in RUN/export, or RUN/onnx, RUN/litert)",
     )
     parser.add_argument("--format", choices=FORMATS, default=FORMATS[0])
-    parser.add_argument("--int8", action="store_true", help="8-bit integers: a quarter of the size")
+    parser.add_argument(
+        "--int8", action="store_const", const=True, help="8-bit integers: a quarter of the size"
+    )
     parser.add_argument(
         "--xla",
         action=argparse.BooleanOptionalAction,
@@ -44,8 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Writes the export, and says where it is and how large."""
-    if args.format != FORMATS[0] and args.int8:
-        raise ValueError("--int8 needs --format saved-model")
+    options = ("int8", "xla", "split_sentences", "beam_size", "length_penalty")
+    given = [name for name in options if getattr(args, name) is not None]
+    if args.format != FORMATS[0] and given:
+        option = given[0].replace("_", "-")
+        raise ValueError(f"--{option} needs --format saved-model: other files hold no search")
     check_is_there(args.run_directory)
     if args.format == "onnx":
         need("formats", "tf2onnx", "onnx")
@@ -79,8 +91,9 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     else:
         {"onnx": export_onnx, "litert": export_litert}[args.format](translator, output)
     size = size_of(output)
-    program.say(f"{output}: {size / 2**20:.1f} MiB, {described(translator.search)}")
-    return {"output": str(output), "bytes": size, "search": described(translator.search)}
+    search = in_words(translator.search) if args.format == FORMATS[0] else "without a search"
+    program.say(f"{output}: {size / 2**20:.1f} MiB, {search}")
+    return {"output": str(output), "bytes": size, "search": search}
 
 
 def default_output(run_directory: Path, format: str) -> Path:
@@ -90,10 +103,3 @@ def default_output(run_directory: Path, format: str) -> Path:
     folder = run_directory / "export"
     numbers = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
     return folder / str(max(numbers, default=0) + 1)
-
-
-def described(search: Any) -> str:
-    """A search in a few words."""
-    if not hasattr(search, "beam_size"):
-        return type(search).__name__
-    return f"beam {search.beam_size}, length penalty {search.length_penalty:g}"

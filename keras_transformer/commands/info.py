@@ -2,11 +2,18 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.commands.program import Program, examples, table, use_tensorflow
-from keras_transformer.commands.translate import check_is_there
+from keras_transformer.commands.program import (
+    Program,
+    check_is_there,
+    examples,
+    in_words,
+    table,
+    use_tensorflow,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,12 +52,15 @@ def about_run(path: Path, program: Program) -> dict[str, Any]:
 
     directory = RunDirectory(path)
     settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
-    epochs = directory.epochs_done()
-    history = directory.read_history(epochs)
+    history = directory.read_history(sys.maxsize)
+    epochs = max(directory.epochs_done(), len(history))
     minutes = sum(row.get("seconds", 0.0) for row in history) / 60
     summary = path / "summary.txt"
     scores = summary.read_text(encoding="utf-8").splitlines() if summary.exists() else []
-    program.say(f"{path}: {epochs} epochs, {minutes:.1f} minutes of training")
+    done = (
+        f"{epochs} epochs, {minutes:.1f} minutes of training" if epochs else "no history of epochs"
+    )
+    program.say(f"{path}: {done}")
     for line in table([[f"  {name}", str(value)] for name, value in settings.items()]):
         program.say(line)
     for line in scores:
@@ -69,7 +79,6 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     """Prints the model, the search and the signatures of a SavedModel."""
     import contextlib
 
-    from keras_transformer.commands.export import described
     from keras_transformer.recipes.runs import changed_search, read_card
     from keras_transformer.serving import describe_export
 
@@ -79,5 +88,5 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     if card:
         model = card["model"]
         program.say(f"{model['class']} of {model['parameters']:,} parameters")
-        program.say(described(changed_search(card["search"], None, None)))
+        program.say(in_words(changed_search(card["search"], None, None)))
     return {"path": str(path), **description, "card": card}

@@ -3,6 +3,7 @@
 import importlib
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from keras_transformer.commands.program import Parser, Program
 # Each is a module of this folder, which imports Keras only when it runs.
 COMMANDS = ("translate", "evaluate", "score", "export", "serve", "explore", "info")
 INTERRUPTED = 130
+REFUSALS = (ImportError, OSError, ValueError)  # and the errors of TensorFlow
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,20 +20,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a locale lacks letters
     args = make_parser().parse_args(arguments)
-    program = Program(args.json)
-    signal.signal(signal.SIGTERM, interrupt)
+    program = Program(getattr(args, "json", False))
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if in_main_thread else None
     try:
-        figures = args.run(args, program)
+        program.tell_figures(args.run(args, program))
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of the output has seen enough
         program.give_up_output()
-        return INTERRUPTED
-    except (ImportError, OSError, ValueError) as error:
+    except Exception as error:
+        if not isinstance(error, REFUSALS) and not type(error).__module__.startswith("tensorflow."):
+            raise
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    program.tell_figures(figures)
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
     return 0
 
 
@@ -52,7 +59,8 @@ def make_parser() -> Parser:
             name, help=summary.rstrip("."), description=f"{summary}\n\n{description}".rstrip()
         )
         module.add_arguments(own)
-        own.add_argument("--json", action="store_true", help="print the figures as JSON")
+        if name != "serve":  # it has no figures
+            own.add_argument("--json", action="store_true", help="print the figures as JSON")
         own.set_defaults(run=module.run)
     return parser
 

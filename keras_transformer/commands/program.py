@@ -48,7 +48,7 @@ class Program:
     def tell_figures(self, figures: dict[str, Any] | None) -> None:
         """Prints the figures of a command as JSON, where that is asked for."""
         if self.as_json and figures is not None:
-            print(json.dumps(figures, ensure_ascii=False, indent=2))
+            print(json.dumps(finite(figures), ensure_ascii=False, indent=2, allow_nan=False))
 
     def progress(self, items: Iterable[Item], total: int | None, what: str) -> Iterator[Item]:
         """Yields the items, with a bar on the standard error where that is a terminal."""
@@ -63,6 +63,15 @@ class Program:
     def give_up_output(self) -> None:
         """Sends what is still to be printed nowhere: Python would complain at its end."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def finite(figures: Any) -> Any:
+    """The figures as JSON can have them: None for what is no finite number."""
+    if isinstance(figures, dict):
+        return {name: finite(value) for name, value in figures.items()}
+    if isinstance(figures, (list, tuple)):
+        return [finite(value) for value in figures]
+    return None if isinstance(figures, float) and not math.isfinite(figures) else figures
 
 
 def need(extra: str, *modules: str) -> None:
@@ -80,6 +89,26 @@ def use_tensorflow() -> None:
     need("tensorflow", "tensorflow", "tensorflow_text")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+def check_is_there(path: str) -> None:
+    """Raises `ValueError` unless the directory exists, before anything heavy is imported."""
+    if not os.path.isdir(path):
+        raise ValueError(f"{path}: there is no such directory. Check the path")
+
+
+def check_files(*paths: str | None) -> None:
+    """Raises `ValueError` unless the files that are given exist, before anything is imported."""
+    for path in paths:
+        if path is not None and not os.path.exists(path):
+            raise ValueError(f"{path}: there is no such file. Check the path")
+
+
+def in_words(search: Any) -> str:
+    """A search in a few words."""
+    if not hasattr(search, "beam_size"):
+        return type(search).__name__
+    return f"beam {search.beam_size}, length penalty {search.length_penalty:g}"
 
 
 def positive_integer(text: str) -> int:

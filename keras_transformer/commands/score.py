@@ -6,9 +6,16 @@ log-probability, the number of its tokens, and its perplexity.
 
 import argparse
 import math
+from typing import Any
 
-from keras_transformer.commands.program import Program, examples, positive_integer, use_tensorflow
-from keras_transformer.commands.translate import check_is_there
+from keras_transformer.commands.program import (
+    Program,
+    check_files,
+    check_is_there,
+    examples,
+    positive_integer,
+    use_tensorflow,
+)
 
 IMPOSSIBLE = -1e8  # log-probabilities below are of texts that the model cannot read
 
@@ -29,9 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, program: Program) -> dict[str, float]:
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Scores the pairs; the last line is the perplexity of all."""
     check_is_there(args.model)
+    check_files(args.source, args.target)
     use_tensorflow()
     import tensorflow as tf
 
@@ -41,27 +49,33 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, float]:
     pairs = read_pairs(args.source, args.target)
     score = open_signatures(args.model)["score"]
     total, tokens, too_long = 0.0, 0, 0
+    scores: list[dict[str, float] | None] = []
     starts = range(0, len(pairs), args.batch_size)
     for start in program.progress(starts, len(starts), "scoring"):
         sources, targets = zip(*pairs[start : start + args.batch_size], strict=True)
         found = score(source=tf.constant(sources), target=tf.constant(targets))
         rows = zip(found["log_prob"].tolist(), found["num_tokens"].tolist(), strict=True)
         for log_prob, count in rows:
-            if log_prob < IMPOSSIBLE:
-                too_long += 1
-            else:
+            is_read = log_prob > IMPOSSIBLE
+            scores.append({"log_prob": log_prob, "tokens": count} if is_read else None)
+            line = "too long"
+            if is_read:
                 total, tokens = total + log_prob, tokens + count
+                line = f"{log_prob:.4f}\t{count}\t{perplexity(log_prob, count):.4f}"
+            too_long += not is_read
             if not args.total:
-                shown = perplexity(log_prob, count)
-                program.say(f"{log_prob:.4f}\t{count}\t{shown:.4f}")
+                program.say(line)
     if too_long:
         program.say(f"{too_long:,} pairs are too long for the model and do not count")
+    if not tokens:
+        raise ValueError("no pair is short enough for the model")
     figures = {
         "pairs": len(pairs),
         "too_long": too_long,
         "tokens": tokens,
         "log_prob": total,
         "perplexity": perplexity(total, tokens),
+        "scores": [] if args.total else scores,
     }
     program.say(f"Perplexity {figures['perplexity']:.4f} over {tokens:,} tokens")
     return figures
@@ -69,5 +83,5 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, float]:
 
 def perplexity(log_prob: float, tokens: int) -> float:
     """`exp(-log_prob / tokens)`; infinite where that is too large."""
-    exponent = -log_prob / max(tokens, 1)
+    exponent = -log_prob / tokens
     return math.exp(exponent) if exponent < 700 else math.inf

@@ -9,6 +9,7 @@ import re
 
 from keras_transformer.commands.program import (
     Program,
+    check_is_there,
     examples,
     need,
     non_negative_number,
@@ -16,7 +17,6 @@ from keras_transformer.commands.program import (
     positive_number,
     use_tensorflow,
 )
-from keras_transformer.commands.translate import check_is_there
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

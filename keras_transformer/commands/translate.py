@@ -13,17 +13,20 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from keras_transformer.commands.program import (
     Program,
     add_search,
+    check_files,
+    check_is_there,
     examples,
-    need,
     positive_integer,
     use_tensorflow,
 )
+
+# A translation has a line, and columns beside it.
+ONE_LINE = str.maketrans("\t\r\n", "   ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +67,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     if args.alignments and (args.n_best or args.scores or args.split_sentences is not None):
         raise ValueError("--alignments goes without --n-best, --scores and --split-sentences")
     check_is_there(args.model)
+    check_files(args.file)
     use_tensorflow()
     from keras_transformer.recipes.parallel_text import check_is_text
     from keras_transformer.recipes.runs import open_signatures
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_input(args.file))
         stack.enter_context(damage_named(args.file))
-        check_is_text(stream.peek(), args.file or "standard input")  # type: ignore[attr-defined]
+        check_is_text(stream.peek(), args.file or "standard input")
         signatures = open_signatures(
             args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
         )
@@ -121,12 +125,19 @@ def answers(signatures: Any, lines: list[bytes], args: argparse.Namespace) -> li
     return [
         {
             "source": line.decode("utf-8", "replace"),
-            "translations": [text.decode() for text in found["translations"][row, :count]],
-            "scores": [float(score) for score in found["scores"][row, :count]],
+            **found_ones(found["translations"][row, :count], found["scores"][row, :count]),
             "truncated": bool(found["truncated"][row]),
         }
         for row, line in enumerate(lines)
     ]
+
+
+def found_ones(translations: Any, scores: Any) -> dict[str, list[Any]]:
+    """The best translation of a text with its score, and the others that the search found."""
+    from keras_transformer.serving.translator import hypotheses
+
+    texts, numbers = zip(*hypotheses(translations, scores), strict=True)
+    return {"translations": list(texts), "scores": list(numbers)}
 
 
 def aligned(found: dict[str, Any], row: int, line: bytes) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def write(answer: dict[str, Any], number: int, args: argparse.Namespace, output:
     for rank, text in enumerate(answer["translations"]):
         fields = [str(number)] if args.n_best else []
         fields += [f"{answer['scores'][rank]:.4f}"] if args.scores else []
-        fields.append(" ".join(text.split("\n")))
+        fields.append(text.translate(ONE_LINE))
         if args.alignments:
             pieces = answer["alignment"]
             ranges = ["{}-{}:{}-{}".format(*p["target"], *p["source"]) for p in pieces]
@@ -173,22 +184,25 @@ def batches(stream: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
         yield lines
 
 
-def check_is_there(path: str) -> None:
-    """Raises `ValueError` unless the directory exists, before anything heavy is imported."""
-    if not Path(path).is_dir():
-        raise ValueError(f"{path}: there is no such directory. Check the path")
-    need("tensorflow", "tensorflow", "tensorflow_text")
+def open_input(file: str | None) -> io.BufferedReader:
+    """The lines of a file or of the standard input, plain or gzip."""
+    stream: Any = sys.stdin.buffer if file is None else open(file, "rb")  # noqa: SIM115
+    if stream.peek()[:2] == b"\x1f\x8b":
+        return io.BufferedReader(Unpacked(stream))
+    return stream
 
 
-def open_input(file: str | None) -> BinaryIO:
-    """The lines of a file, plain or gzip, or of the standard input."""
-    if file is None:
-        return sys.stdin.buffer
-    with open(file, "rb") as stream:
-        is_gzip = stream.peek().startswith(b"\x1f\x8b")
-    if is_gzip:
-        return io.BufferedReader(gzip.GzipFile(file))  # type: ignore[arg-type]
-    return open(file, "rb")
+class Unpacked(gzip.GzipFile):
+    """What a stream of gzip holds; it closes the stream too."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(fileobj=stream)
+        self.stream = stream
+
+    def close(self) -> None:
+        """Closes both."""
+        super().close()
+        self.stream.close()
 
 
 @contextlib.contextmanager
@@ -197,7 +211,8 @@ def damage_named(file: str | None) -> Iterator[None]:
     try:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{file}: cannot be read ({error}). Make the file anew") from error
+        name = file or "standard input"
+        raise ValueError(f"{name}: cannot be read ({error}). Make the file anew") from error
 
 
 @contextlib.contextmanager
@@ -206,8 +221,14 @@ def open_output(file: str | None) -> Iterator[TextIO]:
     if file is None:
         yield sys.stdout
         return
-    scratch = f"{file}.part"
+    is_device = os.path.exists(file) and not os.path.isfile(file)
+    scratch = file if is_device else f"{file}.part"
     opened = gzip.open if file.endswith(".gz") else open
-    with opened(scratch, "wt", encoding="utf-8") as stream:  # type: ignore[operator]
-        yield stream
-    os.replace(scratch, file)
+    try:
+        with opened(scratch, "wt", encoding="utf-8") as stream:  # type: ignore[operator]
+            yield stream
+        if not is_device:
+            os.replace(scratch, file)
+    finally:
+        if not is_device and os.path.exists(scratch):
+            os.unlink(scratch)

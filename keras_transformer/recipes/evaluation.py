@@ -66,7 +66,7 @@ def evaluate(
         metrics: names from the table.
         lowercase: whether case counts for nothing.
         tokenize: sacreBLEU's tokenizer for BLEU.
-        bootstrap: the number of samples of the interval; 0 for no interval.
+        bootstrap: the number of samples of the interval, at least 2; 0 for no interval.
         baseline: the translations of another system, as many.
 
     Returns:
@@ -92,6 +92,8 @@ def evaluate(
         raise ValueError("`references` must not be empty. Received: references=[]")
     metrics = [arguments.one_of("metrics", name, METRICS) for name in metrics]
     bootstrap = arguments.non_negative_integer("bootstrap", bootstrap)
+    if bootstrap == 1:
+        raise ValueError("`bootstrap` must be 0 or at least 2. Received: bootstrap=1")
     systems = [list(translations)] if baseline is None else [list(translations), list(baseline)]
     fold: Callable[[str], str] = str.lower if lowercase else str
     found = []
@@ -155,7 +157,7 @@ def _error_rate(
     generator = np.random.default_rng(SEED)
     interval = None
     if bootstrap:
-        draws = generator.integers(0, len(references), (bootstrap, len(references)))
+        draws = (generator.integers(0, len(references), len(references)) for _ in range(bootstrap))
         values = [_percentage(counts[0][rows].sum(0)) for rows in draws]
         low, high = np.percentile(values, [2.5, 97.5])
         interval = float(high - low) / 2

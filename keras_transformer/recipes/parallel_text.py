@@ -126,6 +126,8 @@ def hold_out(
 
     No source of a held-out pair is left among the remaining ones.
     """
+    if not pairs:
+        raise ValueError("there are no pairs to hold some out of. Check the files.")
     count = max(1, min(most, int(len(pairs) * share)))
     held_out = random.Random(seed).sample(pairs, count)
     sources = {source for source, _ in held_out}

@@ -19,6 +19,7 @@ import keras
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.recipes.run_readme import readme_of
+from keras_transformer.recipes.runs import find_export, read_card
 
 
 class RunDirectory:
@@ -34,7 +35,7 @@ class RunDirectory:
         if file.exists():
             found = json.loads(file.read_text(encoding="utf-8"))
             differing = differences(found, settings, {*found, *settings})
-            if differing and not self.epochs_done():
+            if differing and not self.epochs_done() and not (self.path / "export").exists():
                 # Nothing was trained with the old settings: what was made for them can go.
                 for pattern in ("*.tokenizer", "vocabulary.*", "model.keras*"):
                     for leftover in self.path.glob(pattern):
@@ -94,7 +95,7 @@ class RunDirectory:
 
     def read_history(self, epochs: int) -> list[dict[str, float]]:
         """Returns the rows of the first `epochs` epochs."""
-        if not epochs:
+        if not epochs or not (self.path / "history.csv").exists():
             return []
         with open(self.path / "history.csv", newline="", encoding="utf-8") as file:
             rows = [
@@ -111,15 +112,22 @@ class RunDirectory:
 
     def write_readme(self, title: str, model: str, summary: str, pair: tuple[str, str]) -> None:
         """Writes README.txt, once there is an export; see `readme_of`."""
-        file = self.path / "export" / "1" / "assets.extra" / "model_card.json"
-        card = json.loads(file.read_text(encoding="utf-8"))
-        text = readme_of(self.path, title, model, summary, pair, card)
+        export = find_export(self.path)
+        if export is None:
+            raise ValueError(f"{self.path} must have an export. Write it first")
+        text = readme_of(self.path, title, model, summary, pair, export.name, read_card(export))
         here = str(self.path.absolute())
         self.write("README.txt", text.replace(here, as_utf8(here)))
 
     def export(self, translator: Any, scores: str) -> None:
-        """Writes the SavedModel export/1, in place of an older one; `scores` go on its card."""
-        path = self.path / "export" / "1"
+        """Writes the SavedModel of the newest number; `scores` go on its card.
+
+        It takes the place of export/1 where that is the only one. Others were exported apart.
+        """
+        numbers = [
+            int(path.name) for path in (self.path / "export").glob("*") if path.name.isdigit()
+        ]
+        path = self.path / "export" / str(1 if max(numbers, default=1) == 1 else max(numbers) + 1)
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)

@@ -62,6 +62,7 @@ def readme_of(
     model: str,
     summary: str,
     pair: tuple[str, str],
+    version: str,
     card: dict[str, Any],
 ) -> str:
     """The text of README.txt.
@@ -72,7 +73,8 @@ def readme_of(
         model: what was trained, in a few words.
         summary: the figures of the test.
         pair: a source and its reference.
-        card: the model card of the run's export.
+        version: the number of the run's export.
+        card: its model card.
     """
     path = Path(path).absolute()
     languages = card["languages"]
@@ -93,7 +95,7 @@ def readme_of(
         target=target,
         run=shlex.quote(str(path)),
         export=shlex.quote(str(path / "export")),
-        saved_model=str(path / "export" / "1"),
+        saved_model=str(path / "export" / version),
         flag=FLAG if card["jit_compile"] else "",
         advice=ADVICE if card["jit_compile"] else "",
         files="\n".join(f"{name:<19} {told}" for name, told in files.items()),

@@ -100,14 +100,20 @@ def changed_search(
     """Returns the search of a model card, or a `BeamSearch`, with what is given in its place."""
     search: Any = decoding.BeamSearch()
     if found is not None:
-        search = getattr(decoding, found["class"]).from_config(found["settings"])
+        kind = getattr(decoding, found["class"], None)
+        if kind is None:
+            raise ValueError(f"the export's search is of a class of its own, {found['class']}")
+        search = kind.from_config(found["settings"])
     if beam_size is None and length_penalty is None:
         return search
+    is_beam = isinstance(search, decoding.BeamSearch)
+    if length_penalty is not None and (beam_size == 1 or (beam_size is None and not is_beam)):
+        raise ValueError("a length penalty needs a beam of at least 2. Give a beam size too")
+    settings = search.get_config()
+    if beam_size == 1 or not is_beam:  # what every search has
+        settings = {name: settings[name] for name in decoding.GreedySearch().get_config()}
     if beam_size == 1:
-        if length_penalty is not None:
-            raise ValueError("a length penalty needs a beam of at least 2, as one output has none")
-        return decoding.GreedySearch()
-    settings = search.get_config() if isinstance(search, decoding.BeamSearch) else {}
+        return decoding.GreedySearch(**settings)
     if beam_size is not None:
         settings |= {"beam_size": beam_size, "num_hypotheses": beam_size}
     if length_penalty is not None:
@@ -115,7 +121,14 @@ def changed_search(
     return decoding.BeamSearch(**settings)
 
 
-def open_signatures(path: str | PathLike[str], **options: Any) -> Mapping[str, Any]:
+class Signatures(dict[str, Any]):
+    """The functions of an export by their names."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"this export has no signature {name!r}: it is of another version")
+
+
+def open_signatures(path: str | PathLike[str], **options: Any) -> Signatures:
     """Returns the functions of strings of an export, or of a run's model.
 
     The functions are those of `serving.export`: "n_best", "translate", "score", "align" and so on,
@@ -143,12 +156,14 @@ def open_signatures(path: str | PathLike[str], **options: Any) -> Mapping[str, A
     if export is not None and not changed:
         model = tf.saved_model.load(tensorflow_path(export))
         # The functions need the model's variables as long as they are used.
-        return {name: _Kept(function, model) for name, function in model.signatures.items()}
+        return Signatures(
+            {name: _Kept(function, model) for name, function in model.signatures.items()}
+        )
     if not is_run(path):
         raise ValueError(f"{path} holds neither an export nor a run. Check the path")
     translator = load_translator(path, **options)
     functions = translator.string_functions.signatures
-    return {name: _Kept(function, translator) for name, function in functions.items()}
+    return Signatures({name: _Kept(function, translator) for name, function in functions.items()})
 
 
 class _Kept:

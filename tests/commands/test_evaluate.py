@@ -59,10 +59,15 @@ def test_the_command_has_the_metrics_of_the_function():
         (["nowhere"], "--source needs MODEL, and MODEL needs --source"),
         (["nowhere", "--source", "x"], "there is no such directory"),
         (["--translations", "nowhere"], "there is no such file"),
+        (["--translations", "{reference}", "--baseline", "nowhere"], "there is no such file"),
+        (["--translations", "{reference}", "--beam-size", "2"], "need MODEL"),
+        (["--translations", "{reference}", "--bootstrap", "1"], "must be 0 or at least 2"),
+        (["--translations", "{shorter}"], "Give files of equal length"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given, message, files, command):
-    (reference,) = files(reference=["a"])
+    reference, shorter = files(reference=["a", "b"], shorter=["a"])
+    given = [option.format(reference=reference, shorter=shorter) for option in given]
     status, _, err = command("evaluate", *given, "--reference", reference)
     assert status == 1
     assert message in err

@@ -32,8 +32,13 @@ def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, com
     assert status == 1
     assert "exists. Give another --output" in err
     assert (run_directory / "export" / "1" / "saved_model.pb").read_bytes() == before
-    assert command("export", tmp_path)[0] == 1
-    assert "--int8 needs" in command("export", run_directory, "--int8", "--format", "onnx")[2]
+    status, _, err = command("export", tmp_path)
+    assert status == 1
+    assert "must be the directory of a run" in err
+    for option in ("--int8", "--no-xla", "--beam-size=2"):
+        status, _, err = command("export", run_directory, option, "--format", "onnx")
+        assert status == 1
+        assert "needs --format saved-model" in err
 
 
 @pytest.mark.slow

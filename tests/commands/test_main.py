@@ -1,3 +1,4 @@
+import ast
 import os
 import re
 import signal
@@ -5,8 +6,10 @@ import subprocess
 import sys
 import time
 
+import keras
 import pytest
 
+import keras_transformer
 from keras_transformer.commands import main as command_line
 
 COMMAND = (sys.executable, "-m", "keras_transformer")
@@ -48,6 +51,49 @@ print([name for name in ("keras", "tensorflow", "numpy") if name in sys.modules]
     errors = done.stderr.splitlines()
     assert len(errors) == 4
     assert all(line.startswith("error: ") for line in errors)
+
+
+def test_a_process_of_a_command_knows_every_class_that_a_model_may_hold():
+    code = """
+import sys
+sys.argv = ["keras-transformer"]
+import keras_transformer.recipes, keras
+assert not hasattr(keras_transformer, "Transformer")
+print(sorted(keras.saving.get_custom_objects()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
+    )
+    kinds = (keras.Layer, keras.Loss, keras.Metric, keras.optimizers.Optimizer)
+    kinds += (keras.optimizers.schedules.LearningRateSchedule,)
+    public = [getattr(keras_transformer, name) for name in keras_transformer.__all__]
+    public = [one for one in public if isinstance(one, type) and issubclass(one, kinds)]
+    names = {f"keras_transformer>{one.__name__}" for one in public}
+    assert names <= set(ast.literal_eval(done.stdout.splitlines()[-1]))
+    assert len(names) > 20
+
+
+def test_the_names_of_the_package_are_there_in_a_package_run_by_m(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(
+        "from keras_transformer import Transformer", encoding="utf-8"
+    )
+    (tmp_path / "mine" / "train.py").write_text("print('trained')", encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "mine.train"], env=os.environ | {"PYTHONPATH": path},
+        capture_output=True, encoding="utf-8", check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout == "trained\n", done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(run_directory, command, monkeypatch):
+    def run(args, program):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("keras_transformer.commands.info.run", run)
+    monkeypatch.setattr("keras_transformer.commands.program.Program.give_up_output", print)
+    assert command("info", run_directory)[0] == 0
 
 
 def test_an_unknown_command_is_refused_in_one_line(command):

@@ -18,9 +18,11 @@ def test_each_pair_and_all_pairs_have_their_figures(run_directory, tmp_path, com
     assert [row[1] for row in rows[:2]] == ["4", "2"]
     perplexity = math.exp(-sum(expected) / 6)
     assert out.splitlines()[-1] == f"Perplexity {perplexity:.4f} over 6 tokens"
+    assert out.splitlines()[2] == "too long"
     assert "1 pairs are too long" in out
     found = figures(*given, "--total")
     assert (found["pairs"], found["too_long"], found["tokens"]) == (3, 1, 6)
+    assert found["scores"] == []
     assert found["perplexity"] == pytest.approx(perplexity, abs=1e-4)
 
 

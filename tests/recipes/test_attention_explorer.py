@@ -1,4 +1,4 @@
-"""The data and the page of explore_attention.py: the model's weights, the search's own steps."""
+"""The data and the page of the explorer: the model's weights, the search's own steps."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The page of explore_attention.py in a real browser: pointed at, clicked, and stepped through."""
+"""The page of the explorer in a real browser: pointed at, clicked, and stepped through."""
 
 import numpy as np
 import pytest

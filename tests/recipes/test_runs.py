@@ -74,8 +74,12 @@ def test_a_search_is_changed_where_something_is_given():
     assert search.min_length == 2
     assert changed_search(own, None, 0.25).length_penalty == 0.25
     assert isinstance(changed_search(own, 1, None), GreedySearch)
-    with pytest.raises(ValueError, match="needs a beam"):
-        changed_search(own, 1, 0.5)
+    assert changed_search(own, 1, None).min_length == 2
+    for given in ((own, 1, 0.5), (found, None, 0.5)):
+        with pytest.raises(ValueError, match="needs a beam"):
+            changed_search(*given)
+    with pytest.raises(ValueError, match="a class of its own, Mine"):
+        changed_search({"class": "Mine", "settings": {}}, None, None)
 
 
 def test_signatures_of_an_export_and_of_a_model_answer_alike(run, tmp_path):
