@@ -117,6 +117,7 @@ def run(args):
     texts = '{"input": ["Text."], "output": ["Text."]}'
     found = f'{{"languages": {languages}, "texts": {texts}, "jit_compile": false}}'
     card.write_text(found, encoding="utf-8")
+    (directory.path / "export" / "1" / "saved_model.pb").touch()
     directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
     directory.write("summary.txt", "done \u2713\n")
 
