@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import MaskedCrossentropy
+from keras_transformer import Dropout, MaskedCrossentropy
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, on_jax, on_tensorflow
@@ -48,7 +48,7 @@ def model(dropout=0.1):
     embedding = keras.layers.Embedding(20, 8)
     source = keras.layers.GlobalAveragePooling1D(keepdims=True)(embedding(source_ids))
     hidden = keras.layers.Add()([source, embedding(target_ids)])
-    hidden = keras.layers.Dropout(dropout)(hidden)
+    hidden = Dropout(dropout)(hidden)
     made = keras.Model(inputs, keras.layers.Dense(20)(hidden))
     made.compile("adam", MaskedCrossentropy(), jit_compile=BACKEND == "jax")
     return made

@@ -15,7 +15,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import FusedAdam, MaskedCrossentropy, Transformer, WarmupSchedule
+from keras_transformer import (
+    Dropout,
+    FusedAdam,
+    MaskedCrossentropy,
+    Transformer,
+    WarmupSchedule,
+)
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, array, on_tensorflow
 
@@ -34,7 +40,7 @@ def new_model(policy="float32", accumulate=None, width=8):
     """A small model with dropout, which reads the sources alone."""
     inputs = [keras.Input((6,), dtype="int32") for _ in range(2)]
     hidden = keras.layers.Embedding(20, width, dtype=policy)(inputs[0])
-    hidden = keras.layers.Dropout(0.3, dtype=policy)(hidden)
+    hidden = Dropout(0.3, dtype=policy)(hidden)
     model = keras.Model(inputs, keras.layers.Dense(20, dtype=policy)(hidden))
     optimizer = FusedAdam(WarmupSchedule(8, 5), beta_2=0.98, gradient_accumulation_steps=accumulate)
     if policy == "mixed_float16":
