@@ -51,15 +51,20 @@ class Folding:
     ) -> list[tf.RaggedTensor]:
         """Returns ragged byte offsets in the folded strings as offsets in `strings`."""
         if self._form:
-            strings, changes = tf_text.normalize_utf8_with_offsets_map(strings, self._form)
+            # The operation below crashes on no rows, so there is one more.
+            padded = tf.concat([strings, [""]], axis=0)
+            normal, changes = tf_text.normalize_utf8_with_offsets_map(padded, self._form)
+            strings = normal[:-1]
         found = list(offsets)
         if self.lowercase:
             found = offsets_before_lower(strings, found, self._cases)
         if self._form:
-            # The op refuses a row without an offset, so each row gets one more.
-            more = tf.zeros_like(strings, tf.int64)[:, None]
-            found = [tf.concat([tf.cast(each, tf.int64), more], axis=1) for each in found]
-            found = [tf_text.find_source_offsets(changes, each)[:, :-1] for each in found]
+            # It refuses a row without an offset, so each row gets one more.
+            row = tf.RaggedTensor.from_row_splits(tf.zeros([0], tf.int64), [0, 0])
+            more = tf.zeros_like(padded, tf.int64)[:, None]
+            found = [tf.concat([tf.cast(each, tf.int64), row], axis=0) for each in found]
+            found = [tf.concat([each, more], axis=1) for each in found]
+            found = [tf_text.find_source_offsets(changes, each)[:-1, :-1] for each in found]
         return found
 
     def fold_texts(self, texts: list[str]) -> list[str]:

@@ -86,3 +86,12 @@ def test_surfaces_are_what_the_pieces_read_as(tokenizer):
     ids = tokenizer.tokenize(["The dog ran."])
     joined = "".join(surfaces[index] for index in ids[0].numpy())
     assert joined.strip() == tokenizer.detokenize(ids).numpy()[0].decode()
+
+
+@pytest.mark.parametrize("normalization", ["identity", "nfc", "nfkc"])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_no_strings_have_no_offsets(normalization, lowercase):
+    folded = CharacterTokenizer("abc", normalization=normalization, lowercase=lowercase)
+    for part in folded.tokenize_with_offsets([]):
+        assert part.to_list() == []
+    assert [part.to_list() for part in folded.tokenize_with_offsets([""])] == [[[]]] * 3
