@@ -88,7 +88,7 @@ def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp
     model = Transformer(target.vocab_size, num_layers=1, d_model=32, num_heads=4, d_ff=64)
     greedy = greedy_translator(model, source, target, max_length=12)
     write(greedy, tmp_path / "portable")
-    hard = ["Ο ΜΕΓΑΛΟΣ\tΣΚΥΛΟΣ", "ﬁn DE l’e\u0301te\u0301", "Ａ　DOG", *texts[:3]]
+    hard = ["Ο ΜΕΓΆΛΟΣ\tΣΚΎΛΟΣ", "ﬁn DE l’e\u0301te\u0301", "Ａ　DOG", *texts[:3]]
     outputs = greedy(hard)
     assert outputs[:3] == outputs[3:]
     assert PortableTranslator(tmp_path / "portable")(hard) == outputs
