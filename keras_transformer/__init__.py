@@ -1,6 +1,7 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
 import os
+import re
 import sys
 
 
@@ -8,7 +9,8 @@ def _is_command() -> bool:
     """Whether this process is the command line, which answers `--help` before Keras is imported."""
     program = os.path.basename([*getattr(sys, "argv", []), ""][0])
     if program == "-m":  # so Python calls a program while it looks for the module to run
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1] == "keras_transformer"
+        module = re.search(r" -[a-zA-Z]*m ?(\S+)", " ".join(sys.orig_argv))
+        return module is not None and module[1] == "keras_transformer"
     return program in ("keras-transformer", "keras-transformer.exe")
 
 

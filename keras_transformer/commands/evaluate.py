@@ -65,6 +65,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         raise ValueError("--source needs MODEL, and MODEL needs --source")
     if args.model is None and (args.beam_size is not None or args.length_penalty is not None):
         raise ValueError("--beam-size and --length-penalty need MODEL")
+    if args.bootstrap == 1:
+        raise ValueError("--bootstrap must be 0 or at least 2. Received: 1")
     if args.model is not None:
         check_is_there(args.model)
     check_files(args.source, args.translations, args.reference, args.baseline)

@@ -63,15 +63,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         need("formats", "tf2onnx", "onnx")
     if args.format == "litert":
         need("formats", "ai_edge_litert")
-    output = Path(args.output or default_output(Path(args.run_directory), args.format))
-    if output.exists():
-        raise ValueError(f"{output} exists. Give another --output")
+    if args.output and Path(args.output).exists():
+        raise ValueError(f"{args.output} exists. Give another --output")
     use_tensorflow()
     from keras_transformer.recipes.runs import find_export, load_translator, read_card
     from keras_transformer.serving import export_litert, export_onnx
     from keras_transformer.serving.description import size_of
     from keras_transformer.serving.model_card import OWN_FIELDS
 
+    output = Path(args.output or default_output(Path(args.run_directory), args.format))
+    if output.exists():
+        raise ValueError(f"{output} exists. Give --output")
     program.say(f"Loading {args.run_directory} ...")
     translator = load_translator(
         args.run_directory,
@@ -100,6 +102,7 @@ def default_output(run_directory: Path, format: str) -> Path:
     """Where an export goes when nothing is said."""
     if format != FORMATS[0]:
         return run_directory / format
+    from keras_transformer.recipes.runs import export_numbers
+
     folder = run_directory / "export"
-    numbers = [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
-    return folder / str(max(numbers, default=0) + 1)
+    return folder / str(max(export_numbers(folder), default=0) + 1)

@@ -19,7 +19,7 @@ import keras
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.recipes.run_readme import readme_of
-from keras_transformer.recipes.runs import find_export, read_card
+from keras_transformer.recipes.runs import export_numbers, find_export, read_card
 
 
 class RunDirectory:
@@ -124,10 +124,8 @@ class RunDirectory:
 
         It takes the place of export/1 where that is the only one. Others were exported apart.
         """
-        numbers = [
-            int(path.name) for path in (self.path / "export").glob("*") if path.name.isdigit()
-        ]
-        path = self.path / "export" / str(1 if max(numbers, default=1) == 1 else max(numbers) + 1)
+        newest = max(export_numbers(self.path / "export"), default=1)
+        path = self.path / "export" / str(1 if newest == 1 else newest + 1)
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)

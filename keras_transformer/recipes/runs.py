@@ -27,11 +27,17 @@ def find_export(path: str | PathLike[str]) -> Path | None:
     if (path / "saved_model.pb").exists():
         return path
     for parent in (path, path / "export"):
-        versions = [child for child in parent.glob("*") if (child / "saved_model.pb").exists()]
-        versions = [child for child in versions if child.name.isdigit()]
-        if versions:
-            return max(versions, key=lambda child: int(child.name))
+        numbers = [
+            n for n in export_numbers(parent) if (parent / str(n) / "saved_model.pb").exists()
+        ]
+        if numbers:
+            return parent / str(max(numbers))
     return None
+
+
+def export_numbers(parent: str | PathLike[str]) -> list[int]:
+    """The numbers of the versions in a directory of exports, whole or not."""
+    return [int(child.name) for child in Path(parent).glob("*") if child.name.isdigit()]
 
 
 def is_run(path: str | PathLike[str]) -> bool:

@@ -96,6 +96,15 @@ def test_a_reader_that_has_seen_enough_is_no_error(run_directory, command, monke
     assert command("info", run_directory)[0] == 0
 
 
+@pytest.mark.parametrize("given", [["-m", "keras_transformer"], ["-Bmkeras_transformer"]])
+def test_python_runs_the_command_line_as_a_module(given):
+    done = subprocess.run(
+        [sys.executable, *given, "--help"], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: keras-transformer ")
+
+
 def test_an_unknown_command_is_refused_in_one_line(command):
     status, out, err = command("fly")
     assert (status, out) == (1, "")

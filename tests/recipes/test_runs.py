@@ -41,6 +41,23 @@ def test_an_export_is_found_in_a_run_among_versions_and_alone(run, tmp_path):
     assert not is_run(export)
 
 
+def test_a_training_leaves_its_export_the_newest(tmp_path):
+    class Made:
+        def export(self, path, card, verbose):
+            path.mkdir()
+            (path / "saved_model.pb").write_text("new", encoding="utf-8")
+
+    directory = RunDirectory(tmp_path / "run")
+    directory.open({})
+    for _ in range(2):
+        directory.export(Made(), "")
+        assert find_export(directory.path) == directory.path / "export" / "1"
+    (directory.path / "export" / "2").mkdir()  # made apart, of the model of before
+    (directory.path / "export" / "2" / "saved_model.pb").touch()
+    directory.export(Made(), "")
+    assert find_export(directory.path) == directory.path / "export" / "3"
+
+
 def test_a_run_is_loaded_with_the_settings_of_its_export(run):
     loaded = load_translator(run)
     own = translator()
