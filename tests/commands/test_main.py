@@ -119,7 +119,12 @@ def test_a_signal_ends_a_command_with_130(number, tmp_path, command, monkeypatch
         time.sleep(10)
 
     monkeypatch.setattr("keras_transformer.commands.info.run", run)
-    assert command("info", tmp_path) == (130, "", "Interrupted.\n")
+    # A process that a shell starts in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert command("info", tmp_path) == (130, "", "Interrupted.\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
