@@ -1,18 +1,6 @@
 """Reusable Transformer layers for Keras 3, a model trained with `model.fit`, search and serving."""
 
-import os
-import re
-import sys
-
-
-def _is_command() -> bool:
-    """Whether this process is the command line, which answers `--help` before Keras is imported."""
-    program = os.path.basename([*getattr(sys, "argv", []), ""][0])
-    if program == "-m":  # so Python calls a program while it looks for the module to run
-        module = re.search(r" -[a-zA-Z]*m ?(\S+)", " ".join(sys.orig_argv))
-        return module is not None and module[1] == "keras_transformer"
-    return program in ("keras-transformer", "keras-transformer.exe")
-
+from keras_transformer.command_process import is_command as _is_command
 
 if not _is_command():
     from keras_transformer import batches, callbacks, decoding, layers, masking, models

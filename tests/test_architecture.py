@@ -20,6 +20,8 @@ MAX_LINES = 400
 # (level, order within the level): a unit imports only what is strictly lower, and itself.
 LEVELS = {
     "arguments": (0, 0),
+    "command_process": (0, 0),
+    "tokenizer_file": (0, 0),
     "masking": (0, 1),
     "replicas": (0, 1),
     "schedules": (0, 2),
@@ -48,7 +50,7 @@ WHEN_CALLED = {
     "commands": {"tensorflow", "rich"},
     "optimizers": {"tensorflow"},  # where it is the backend
     "plots": {"matplotlib"},
-    "recipes": {"tensorflow", "tensorflow_text", "sacrebleu"},
+    "recipes": {"tensorflow", "tensorflow_text", "sacrebleu", "sentencepiece"},
     "replicas": {"tensorflow"},  # where it is the backend
 }  # imported inside a function, by those who ask for it
 OPTIONAL_FILES = {"recipes/dates.py": {"babel"}}  # that nothing imports but who needs them

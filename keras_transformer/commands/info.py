@@ -1,7 +1,6 @@
 """Says what a run or an export is: sizes, settings, scores and signatures."""
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Prints what is known without loading the model."""
     check_is_there(args.path)
     use_tensorflow()
-    from keras_transformer.recipes.runs import find_export, is_run
+    from keras_transformer.recipes.runs import check_version, find_export, is_run
 
     figures: dict[str, Any] = {}
     path = Path(args.path)
-    if (path / "settings.json").exists():
+    if (path / "settings.toml").exists():
         figures["run"] = about_run(path, program)
     export = find_export(path)
     if export is not None:
         figures["export"] = about_export(export, program)
     if not figures:
+        check_version(path)
         raise ValueError(f"{path} holds neither an export nor a run. Check the path")
     if not is_run(path) and export is None:
         program.say("No model yet: the training has not finished an epoch.")
@@ -49,9 +49,10 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
 def about_run(path: Path, program: Program) -> dict[str, Any]:
     """Prints the settings, the epochs and the scores of a run."""
     from keras_transformer.recipes.run_directory import RunDirectory
+    from keras_transformer.recipes.settings import read_settings
 
     directory = RunDirectory(path)
-    settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+    settings = read_settings(path / "settings.toml")[0]
     history = directory.read_history(sys.maxsize)
     epochs = max(directory.epochs_done(), len(history))
     minutes = sum(row.get("seconds", 0.0) for row in history) / 60
@@ -79,7 +80,8 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     """Prints the model, the search and the signatures of a SavedModel."""
     import contextlib
 
-    from keras_transformer.recipes.runs import changed_search, read_card
+    from keras_transformer import decoding
+    from keras_transformer.recipes.runs import read_card, search_of
     from keras_transformer.serving import describe_export
 
     with contextlib.redirect_stdout(program.notes):
@@ -88,5 +90,6 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     if card:
         model = card["model"]
         program.say(f"{model['class']} of {model['parameters']:,} parameters")
-        program.say(in_words(changed_search(card["search"], None, None)))
+        is_own = not hasattr(decoding, card["search"]["class"])
+        program.say(card["search"]["class"] if is_own else in_words(search_of(card)))
     return {"path": str(path), **description, "card": card}

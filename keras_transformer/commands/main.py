@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from keras_transformer.commands.program import Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
-COMMANDS = ("translate", "evaluate", "score", "export", "serve", "explore", "info")
+COMMANDS = ("train", "translate", "evaluate", "score", "export", "serve", "explore", "info")
 INTERRUPTED = 130
 REFUSALS = (ImportError, OSError, ValueError)  # and the errors of TensorFlow
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 Pair = tuple[str, str]
 
@@ -111,6 +112,12 @@ def read_pairs(source_path: str | PathLike[str], target_path: str | PathLike[str
     if not sources:
         raise ValueError(f"{source_path}: the file is empty. Give a file with text.")
     return list(zip(sources, targets, strict=True))
+
+
+def normalize(form: str, text: str) -> str:
+    """A text in the normal form "nfc" or "nfkc" of Unicode; "identity" leaves it as it is."""
+    forms: dict[str, Literal["NFC", "NFKC"]] = {"nfc": "NFC", "nfkc": "NFKC"}
+    return text if form == "identity" else unicodedata.normalize(forms[form], text)
 
 
 def without_empty(pairs: Sequence[Pair]) -> tuple[list[Pair], int]:

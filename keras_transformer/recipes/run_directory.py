@@ -1,15 +1,13 @@
 """The directory of one training run: its settings, checkpoint, history and results."""
 
 import csv
-import hashlib
+import dataclasses
 import importlib.util
-import json
 import math
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,18 @@ import keras
 
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
+from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_readme import readme_of
-from keras_transformer.recipes.runs import export_numbers, find_export, read_card
+from keras_transformer.recipes.runs import (
+    SETTINGS,
+    check_version,
+    export_numbers,
+    find_export,
+    is_run,
+    load_model,
+    read_card,
+)
+from keras_transformer.recipes.settings import Settings, read_settings
 
 
 class RunDirectory:
@@ -28,39 +36,53 @@ class RunDirectory:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
 
-    def open(self, settings: dict[str, Any]) -> None:
-        """Makes the directory, or checks that the one there is of a run with these settings."""
-        settings = json.loads(json.dumps(settings))
-        file = self.path / "settings.json"
-        if file.exists():
-            found = json.loads(file.read_text(encoding="utf-8"))
-            differing = differences(found, settings, {*found, *settings})
-            if differing and not self.epochs_done() and not (self.path / "export").exists():
-                # Nothing was trained with the old settings: what was made for them can go.
-                for pattern in ("*.tokenizer", "vocabulary.*", "model.keras*"):
-                    for leftover in self.path.glob(pattern):
-                        leftover.unlink()
-                shutil.rmtree(self.path / "epochs", ignore_errors=True)
-                self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
-            elif differing:
+    def open(self, settings: Settings, **facts: Any) -> None:
+        """Makes the directory, or checks that the one there is of a run with these settings.
+
+        Args:
+            settings: of the run. What is `free` in them may change.
+            **facts: what else must stay, as a digest of the pairs.
+        """
+        settings = in_utf8(settings)
+        if (self.path / SETTINGS).exists():
+            found, found_facts = self.read_settings()
+            differing = found.differences(settings)
+            changed = (
+                f"{name} was {found_facts.get(name)!r} and is {value!r}"
+                for name, value in facts.items()
+                if found_facts.get(name) != value
+            )
+            differing = ", ".join(filter(None, [differing, *changed]))
+            if differing and (self.epochs_done() or (self.path / "export").exists()):
                 raise ValueError(
                     f"{self.path} holds another run: {differing}. Give another --output, or the "
                     "same settings to go on with that run."
                 )
+            if differing:  # nothing was trained with the old settings: what is left of them can go
+                for pattern in ("*.tokenizer", "model.keras*"):
+                    for leftover in self.path.glob(pattern):
+                        leftover.unlink()
+                shutil.rmtree(self.path / "epochs", ignore_errors=True)
         elif self.path.exists() and not self._is_free():
+            check_version(self.path)
             raise ValueError(
                 f"{self.path} exists and is no run of this program. Give another --output."
             )
         else:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.write("settings.json", json.dumps(settings, indent=2, ensure_ascii=False))
+        self.write(SETTINGS, settings.to_toml(run=facts))
 
-    def check_start(self, settings: dict[str, Any], names: Iterable[str]) -> None:
+    def read_settings(self) -> tuple[Settings, dict[str, Any]]:
+        """Returns the settings of the run, and what else it began with."""
+        values, facts = read_settings(self.path / SETTINGS)
+        return Settings(**values), facts
+
+    def check_start(self, settings: Settings, names: Iterable[str]) -> None:
         """Checks that a run with these settings can start from the model of this one."""
-        if not all((self.path / name).exists() for name in ("settings.json", "model.keras")):
+        check_version(self.path)
+        if not is_run(self.path):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
-        found = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
-        if differing := differences(found, settings, names):
+        if differing := self.read_settings()[0].differences(settings, names):
             raise ValueError(f"{self.path} is no run to start from: {differing}.")
 
     def _is_free(self) -> bool:
@@ -110,6 +132,17 @@ class RunDirectory:
             figure = plots.learning_curve(self.path / "history.csv")
             figure.savefig(self.path / "learning_curve.png", dpi=120)
 
+    def write_translations(self, pairs: Sequence[Pair], outputs: Sequence[str]) -> None:
+        """Writes translations.txt, and predictions.tsv with sources and references too."""
+        lines = [" ".join(text.split("\n")) for text in outputs]
+        self.write("translations.txt", "".join(f"{line}\n" for line in lines))
+        scratch = self.path / ".predictions.tsv"
+        with open(scratch, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+            writer.writerow(["source", "reference", "output"])
+            writer.writerows([*pair, output] for pair, output in zip(pairs, outputs, strict=True))
+        os.replace(scratch, self.path / "predictions.tsv")
+
     def write_readme(self, title: str, model: str, summary: str, pair: tuple[str, str]) -> None:
         """Writes README.txt, once there is an export; see `readme_of`."""
         export = find_export(self.path)
@@ -129,9 +162,10 @@ class RunDirectory:
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)
-        settings = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
-        languages = {side: language_of(settings, side) for side in ("source", "target")}
-        card = {"languages": languages, "data": settings, "scores": scores}
+        settings, facts = self.read_settings()
+        # JSON has no infinity, which is no limit.
+        data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
+        card = {"languages": languages_of(settings), "data": data, "scores": scores}
         translator.export(scratch, card, verbose=False)
         path.parent.mkdir(exist_ok=True)
         if path.exists():
@@ -141,19 +175,23 @@ class RunDirectory:
 
     def load_model(self, name: str = "model.keras") -> keras.Model:
         """Loads a `.keras` file of the run."""
-        return keras.saving.load_model(self.path / name)
+        return load_model(self.path / name)
 
 
 class CheckLoss(keras.callbacks.Callback):
-    """Ends the program when the loss is no number; before what others would keep of the epoch."""
+    """Refuses a loss that is no number; before what others would keep of the epoch.
+
+    Raises:
+        ValueError: at the end of an epoch with such a loss.
+    """
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Checks the losses."""
         for name in ("loss", "val_loss"):
             loss = (logs or {}).get(name, 0)
             if not math.isfinite(loss):
-                sys.exit(
-                    f"error: the {name} of epoch {epoch + 1} is {loss}: the training has "
+                raise ValueError(
+                    f"the {name} of epoch {epoch + 1} is {loss}: the training has "
                     "diverged. The epochs before are kept."
                 )
 
@@ -197,37 +235,15 @@ class KeepHistory(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
-def run_program(run: Callable[[Any], None], args: Any, started: float) -> int:
-    """Runs `run(args)`, then tells the time since `started` and the summary; gives the status."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a locale may lack letters
-    try:
-        run(args)
-    except KeyboardInterrupt:
-        print(
-            f"\nInterrupted. What was finished is in {args.output}; run the same command to go on.",
-            file=sys.stderr,
-        )
-        return 130
-    print(f"Took {(time.perf_counter() - started) / 60:.1f} minutes.")
-    print((RunDirectory(args.output).path / "summary.txt").read_text(encoding="utf-8"), end="")
-    return 0
-
-
-def digest_of(pairs: Iterable[Sequence[str]]) -> str:
-    """Returns 16 characters that tell these pairs of texts from others."""
-    digest = hashlib.sha256()
-    for pair in pairs:
-        digest.update(repr(tuple(pair)).encode("utf-8", "backslashreplace"))
-    return digest.hexdigest()[:16]
-
-
-def in_utf8(settings: dict[str, Any]) -> dict[str, Any]:
+def in_utf8(settings: Settings) -> Settings:
     """Returns the settings with file names, which are strings, that no locale changes."""
-    return {
-        name: as_utf8(value) if isinstance(value, str) else value
-        for name, value in settings.items()
-    }
+    values = dataclasses.asdict(settings)
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = as_utf8(value)
+        elif isinstance(value, tuple):
+            values[name] = tuple(as_utf8(v) if isinstance(v, str) else v for v in value)
+    return Settings(**values)
 
 
 def as_utf8(argument: str) -> str:
@@ -235,19 +251,14 @@ def as_utf8(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", "backslashreplace")
 
 
-def differences(found: dict[str, Any], settings: dict[str, Any], names: Iterable[str]) -> str:
-    """Says which of the settings named are not as found; "" when all are."""
-    return ", ".join(
-        f"{name} was {found.get(name)!r} and is {settings.get(name)!r}"
-        for name in sorted(names)
-        if found.get(name) != settings.get(name)
-    )
-
-
-def language_of(settings: dict[str, Any], side: str) -> str:
-    """What is known of a side's language: its locale, or how its file's name ends."""
-    file = Path(str(settings.get(side) or "").removesuffix(".gz"))
-    return settings.get(f"{side}_locale") or file.suffix[1:]
+def languages_of(settings: Settings) -> dict[str, str]:
+    """What is known of each side's language: its locale, or how the name of its file ends."""
+    if settings.format == "dates":
+        return {"source": settings.source_locale, "target": settings.target_locale}
+    names = settings.train if len(settings.train) == 2 else ("", "")
+    sides = ("source", "target")
+    endings = (Path(name.removesuffix(".gz")).suffix[1:] for name in names)
+    return dict(zip(sides, endings, strict=True))
 
 
 def say(line: str) -> None:

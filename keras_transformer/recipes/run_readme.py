@@ -50,7 +50,7 @@ FILES = {
     "translations.txt": "the translations of the test set, line by line",
     "predictions.tsv": "source, reference and output of each test pair",
     "summary.txt": "the figures of the test set",
-    "settings.json": "the settings of the run",
+    "settings.toml": "the settings of the run; `keras-transformer train --config` reads them",
     "export": "SavedModels; model_card.json in assets.extra says what each is",
     "state.npz": "the last epoch, to go on from: run the same command again with more --epochs",
 }

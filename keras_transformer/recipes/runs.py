@@ -1,15 +1,21 @@
 """Opens what a training left: its export, or a `Translator` of its model."""
 
+import importlib
 import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_transformer import decoding
 from keras_transformer.decoding.search import Search
+from keras_transformer.recipes.settings import Settings, read_settings
 
 CARD = Path("assets.extra", "model_card.json")
+SETTINGS = "settings.toml"
+EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 
 
 def find_export(path: str | PathLike[str]) -> Path | None:
@@ -42,7 +48,25 @@ def export_numbers(parent: str | PathLike[str]) -> list[int]:
 
 def is_run(path: str | PathLike[str]) -> bool:
     """Whether `path` is the directory of a training with a model."""
-    return all((Path(path) / name).exists() for name in ("settings.json", "model.keras"))
+    return all((Path(path) / name).exists() for name in (SETTINGS, "model.keras"))
+
+
+def check_version(path: str | PathLike[str]) -> None:
+    """Raises `ValueError` for a run of version 0.1.0, which this version cannot go on with."""
+    path = Path(path)
+    if (path / EARLIER_SETTINGS).exists() and not (path / SETTINGS).exists():
+        raise ValueError(
+            f"{path} is a run of version 0.1.0, whose export in {path / 'export'} still "
+            "translates. To export it anew, use that version: "
+            '`pip install "keras-transformer-components==0.1.0"`'
+        )
+
+
+def load_model(path: str | PathLike[str]) -> keras.Model:
+    """Loads a `.keras` file that may hold any class of the package."""
+    for name in ("layers", "losses", "metrics", "models", "optimizers", "schedules"):
+        importlib.import_module(f"keras_transformer.{name}")  # Keras finds classes of these
+    return keras.saving.load_model(path)
 
 
 def read_card(export: str | PathLike[str]) -> dict[str, Any]:
@@ -67,49 +91,65 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
     >>> load_translator("nowhere")
     Traceback (most recent call last):
         ...
-    ValueError: nowhere must be the directory of a run, with settings.json and model.keras. ...
+    ValueError: nowhere must be the directory of a run, with settings.toml and model.keras. ...
     """
-    from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.serving import Translator
     from keras_transformer.text import load_tokenizer
 
+    path = Path(path)
+    check_version(path)
     if not is_run(path):
         raise ValueError(
-            f"{path} must be the directory of a run, with settings.json and model.keras. "
+            f"{path} must be the directory of a run, with settings.toml and model.keras. "
             "`keras-transformer train` writes one"
         )
-    directory = RunDirectory(path)
-    source = directory.path / "source.tokenizer"
-    if not source.exists():
-        raise ValueError(f"{path} must have a source.tokenizer: this run has a vocabulary alone")
-    target = directory.path / "target.tokenizer"
-    export = find_export(path)
-    card = read_card(export) if export else {}
-    given = {name: value for name, value in options.items() if value is not None}
-    search = changed_search(
-        card.get("search"), given.pop("beam_size", None), given.pop("length_penalty", None)
-    )
-    kept = {**card.get("limits", {}), **card}
+    target = path / "target.tokenizer"
+    settings = Settings(**read_settings(path / SETTINGS)[0])
+    search = make_search(settings)
+    kept: dict[str, Any] = {
+        "max_source_length": settings.max_length,
+        "jit_compile": settings.xla_export,
+        "split_sentences": bool(settings.split_sentences),
+    }
+    if export := find_export(path):
+        card = read_card(export)
+        if card.get("search"):
+            search = search_of(card)
+        kept |= {**card.get("limits", {}), **card}
     names = ("max_length", "max_source_length", "split_sentences", "separator", "jit_compile")
-    settings = {name: kept[name] for name in names if name in kept}
+    kept = {name: kept[name] for name in names if name in kept}
+    given = {name: value for name, value in options.items() if value is not None}
+    search = changed_search(search, given.pop("beam_size", None), given.pop("length_penalty", None))
     return Translator(
-        directory.load_model(),
-        load_tokenizer(source),
+        load_model(path / "model.keras"),
+        load_tokenizer(path / "source.tokenizer"),
         load_tokenizer(target) if target.exists() else None,
-        **{"search": search, **settings, **given},
+        **{"search": search, **kept, **given},
     )
 
 
-def changed_search(
-    found: Mapping[str, Any] | None, beam_size: int | None, length_penalty: float | None
-) -> Search:
-    """Returns the search of a model card, or a `BeamSearch`, with what is given in its place."""
-    search: Any = decoding.BeamSearch()
-    if found is not None:
-        kind = getattr(decoding, found["class"], None)
-        if kind is None:
-            raise ValueError(f"the export's search is of a class of its own, {found['class']}")
-        search = kind.from_config(found["settings"])
+def make_search(settings: Settings) -> Search:
+    """The search of the test of a run, and of its export."""
+    if settings.beam_size == 1:
+        return decoding.GreedySearch()
+    return decoding.BeamSearch(settings.beam_size, settings.length_penalty)
+
+
+def search_of(card: Mapping[str, Any]) -> Search:
+    """The search that a model card names.
+
+    Raises:
+        ValueError: when it is of a class that is not of this package.
+    """
+    found = card["search"]
+    kind = getattr(decoding, found["class"], None)
+    if kind is None:
+        raise ValueError(f"the export's search is of a class of its own, {found['class']}")
+    return kind.from_config(found["settings"])
+
+
+def changed_search(search: Any, beam_size: int | None, length_penalty: float | None) -> Search:
+    """Returns a search with another beam or length penalty; None leaves it as it is."""
     if beam_size is None and length_penalty is None:
         return search
     is_beam = isinstance(search, decoding.BeamSearch)

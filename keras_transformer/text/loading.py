@@ -3,7 +3,7 @@
 import os
 from os import PathLike
 
-from keras_transformer.text import storage
+from keras_transformer import tokenizer_file
 from keras_transformer.text.character_tokenizer import CharacterTokenizer
 from keras_transformer.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.text.symbol_tokenizer import SymbolTokenizer
@@ -36,7 +36,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     ...     type(load_tokenizer(path)).__name__
     'CharacterTokenizer'
     """
-    kind, options, payload = storage.read(path)
+    kind, options, payload = tokenizer_file.read(path)
     for cls in CLASSES:
         if cls.__name__ == kind:
             return cls.from_payload(options, payload)

@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from keras_transformer import tokenizer_file
 from keras_transformer.arguments import Ids
 from keras_transformer.masking import integer_ids
-from keras_transformer.text import storage
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import string_tensor, valid_utf8
 
@@ -99,21 +99,21 @@ class Tokenizer(abc.ABC):
 
     def to_bytes(self) -> bytes:
         """Returns the whole tokenizer as bytes; equal tokenizers give equal bytes."""
-        return storage.pack(type(self).__name__, *self._options_and_payload())
+        return tokenizer_file.pack(type(self).__name__, *self._options_and_payload())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Rebuilds a tokenizer from `to_bytes`."""
-        return cls._from_parts(*storage.unpack(data))
+        return cls._from_parts(*tokenizer_file.unpack(data))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the whole tokenizer to one file, atomically."""
-        storage.write_atomically(path, self.to_bytes())
+        tokenizer_file.write_atomically(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Reads a file written by `save`; `ValueError` when it holds something else."""
-        return cls._from_parts(*storage.read(path))
+        return cls._from_parts(*tokenizer_file.read(path))
 
     @classmethod
     def _from_parts(cls, kind: str, options: dict[str, Any], payload: bytes) -> Self:

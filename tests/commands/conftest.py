@@ -12,11 +12,12 @@ def run_directory(tmp_path_factory):
     """The directory of a run of the trained translator of letters, with its export."""
     # Only here: other backends collect this folder too, and have no TensorFlow.
     from keras_transformer.recipes.run_directory import RunDirectory
+    from keras_transformer.recipes.settings import Settings
     from tests.serving.trained import translator
 
     path = tmp_path_factory.mktemp("commands") / "letters"
     directory = RunDirectory(path)
-    directory.open({"source": "letters.low", "target": "letters.up", "seed": 5})
+    directory.open(Settings(train=("letters.low", "letters.up"), seed=5))
     directory.save_model(translator().model, "model.keras")
     translator().source_tokenizer.save(path / "source.tokenizer")
     directory.export(translator(), "Exact match: 98 %")

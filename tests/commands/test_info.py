@@ -6,7 +6,7 @@ def test_a_run_and_its_export_say_what_they_are(run_directory, command, figures)
     assert "serving_default" in out
     assert "beam 3, length penalty 0.6" in out
     found = figures("info", run_directory)
-    assert found["run"]["settings"]["source"] == "letters.low"
+    assert found["run"]["settings"]["train"] == ["letters.low", "letters.up"]
     assert found["export"]["card"]["model"]["class"] == "Transformer"
     assert set(figures("info", run_directory / "export" / "1")) == {"export"}
 
@@ -15,3 +15,16 @@ def test_other_directories_are_refused(tmp_path, command):
     status, _, err = command("info", tmp_path)
     assert status == 1
     assert "holds neither an export nor a run" in err
+
+
+def test_a_search_of_a_class_of_its_own_is_named(run_directory, command, monkeypatch):
+    from keras_transformer.recipes import runs
+
+    original = runs.read_card
+    monkeypatch.setattr(
+        runs, "read_card",
+        lambda export: original(export) | {"search": {"class": "Mine", "settings": {}}},
+    )  # fmt: skip
+    status, out, _ = command("info", run_directory / "export" / "1")
+    assert status == 0
+    assert "\nMine\n" in out

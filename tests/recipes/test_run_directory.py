@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from keras_transformer.callbacks import ExactResume
-from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, digest_of
+from keras_transformer.recipes.run_directory import (
+    CheckLoss,
+    KeepHistory,
+    RunDirectory,
+    languages_of,
+)
+from keras_transformer.recipes.runs import load_translator
+from keras_transformer.recipes.settings import Settings
 from tests.locale_environments import environment
 
 
@@ -33,7 +40,7 @@ def rows(count):
 @pytest.fixture
 def directory(tmp_path):
     opened = RunDirectory(tmp_path / "run")
-    opened.open({"seed": 1})
+    opened.open(Settings.from_preset(seed=1))
     return opened
 
 
@@ -70,7 +77,7 @@ def test_a_crash_in_an_epochs_writes_leaves_the_epoch_before(directory, monkeypa
     monkeypatch.undo()
 
     again = RunDirectory(directory.path)
-    again.open({"seed": 1})
+    again.open(Settings.from_preset(seed=1))
     assert again.epochs_done() == 1
     assert again.read_history(1) == rows(1)
     assert value_of(again.load_model()) in (1.0, 2.0)  # whole, whichever
@@ -87,8 +94,8 @@ def test_what_an_epoch_did_not_measure_is_not_there(directory):
 
 def test_a_crash_before_the_settings_are_written_leaves_the_directory_usable(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".settings.json").write_text("{", encoding="utf-8")
-    RunDirectory(tmp_path / "run").open({"seed": 1})
+    (tmp_path / "run" / ".settings.toml").write_text("[", encoding="utf-8")
+    RunDirectory(tmp_path / "run").open(Settings.from_preset(seed=1))
 
 
 def test_settings_may_change_until_something_is_trained(directory):
@@ -97,32 +104,28 @@ def test_settings_may_change_until_something_is_trained(directory):
     )
     (directory.path / "model.keras.json").write_text("{}", encoding="utf-8")
     (directory.path / "epochs").mkdir()
-    RunDirectory(directory.path).open({"seed": 2})
-    assert [file.name for file in directory.path.iterdir()] == ["settings.json"]
+    RunDirectory(directory.path).open(Settings.from_preset(seed=2))
+    assert [file.name for file in directory.path.iterdir()] == ["settings.toml"]
     finish_epoch(directory, 1)
     with pytest.raises(ValueError, match="another run: seed was 2 and is 3. Give another --output"):
-        RunDirectory(directory.path).open({"seed": 3})
+        RunDirectory(directory.path).open(Settings.from_preset(seed=3))
 
 
 OPEN = r"""
-import sys, types
-from keras_transformer.recipes.run_directory import RunDirectory, in_utf8, run_program
+import sys
+from keras_transformer.recipes.run_directory import RunDirectory
+from keras_transformer.recipes.settings import Settings
 
-def run(args):
-    directory = RunDirectory(args.output)
-    directory.open(in_utf8({"source": args.source, "seed": 1}))
-    card = directory.path / "export" / "1" / "assets.extra" / "model_card.json"
-    card.parent.mkdir(parents=True, exist_ok=True)
-    languages = '{"source": "en", "target": "de"}'
-    texts = '{"input": ["Text."], "output": ["Text."]}'
-    found = f'{{"languages": {languages}, "texts": {texts}, "jit_compile": false}}'
-    card.write_text(found, encoding="utf-8")
-    (directory.path / "export" / "1" / "saved_model.pb").touch()
-    directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
-    directory.write("summary.txt", "done \u2713\n")
-
-args = types.SimpleNamespace(output=sys.argv[1], source=sys.argv[2])
-sys.exit(run_program(run, args, 0))
+directory = RunDirectory(sys.argv[1])
+directory.open(Settings.from_preset(train=(sys.argv[2],), seed=1))
+card = directory.path / "export" / "1" / "assets.extra" / "model_card.json"
+card.parent.mkdir(parents=True, exist_ok=True)
+languages = '{"source": "en", "target": "de"}'
+texts = '{"input": ["Text."], "output": ["Text."]}'
+found = f'{{"languages": {languages}, "texts": {texts}, "jit_compile": false}}'
+card.write_text(found, encoding="utf-8")
+(directory.path / "export" / "1" / "saved_model.pb").touch()
+directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
 """
 
 
@@ -137,23 +140,41 @@ def test_a_run_whose_file_names_are_not_ascii_goes_on_in_any_locale(tmp_path):
             check=False,
         )
         assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
-        assert done.stdout.endswith(b"done \xe2\x9c\x93\n" if name == "utf-8" else b"done ?\n")
         for file, line in [
-            ("settings.json", '"source": "daten/\u00fcbung.en"'),
+            ("settings.toml", 'train = ["daten/\u00fcbung.en"]'),
             ("README.txt", "\u00fcbung"),
         ]:
             assert line in (output / file).read_text(encoding="utf-8")
 
 
+def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
+    directory = RunDirectory(tmp_path)
+    for refused in (
+        lambda: directory.open(Settings.from_preset()),
+        lambda: directory.check_start(Settings.from_preset(), ["d_model"]),
+        lambda: load_translator(tmp_path),
+    ):
+        with pytest.raises(ValueError, match="a run of version 0.1.0, whose export in .* still"):
+            refused()
+
+
+def test_languages_are_locales_or_the_endings_of_two_files():
+    assert languages_of(Settings.from_preset()) == {"source": "en", "target": "fr"}
+    files = Settings.from_preset(train=("train.en", "b/train.de.gz"))
+    assert languages_of(files) == {"source": "en", "target": "de"}
+    assert languages_of(Settings.from_preset(train="a.tsv")) == {"source": "", "target": ""}
+
+
 def test_somebody_elses_directory_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious", encoding="utf-8")
     with pytest.raises(ValueError, match="is no run of this program. Give another --output"):
-        RunDirectory(tmp_path).open({"seed": 1})
+        RunDirectory(tmp_path).open(Settings.from_preset(seed=1))
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_a_loss_that_is_no_number_ends_the_run():
-    with pytest.raises(SystemExit, match="the val_loss of epoch 3 is nan: the training has div"):
+    with pytest.raises(ValueError, match="the val_loss of epoch 3 is nan: the training has div"):
         CheckLoss().on_epoch_end(2, {"loss": 1.0, "val_loss": float("nan")})
 
 
@@ -183,10 +204,3 @@ def test_the_seconds_of_the_epochs_are_all_of_the_time(directory, monkeypatch):
     for epoch in range(2):
         keep.on_epoch_end(epoch, {"loss": 1.0})
     assert [row["seconds"] for row in keep.history] == [3.0, 5.0]
-
-
-def test_a_digest_tells_pairs_from_others():
-    pairs = [("a", "b"), ("c", "d")]
-    others = [[("c", "d"), ("a", "b")], [("a", "b")], [("ab", ""), ("c", "d")], [("a", "b\udcff")]]
-    assert digest_of(pairs) == digest_of([list(pair) for pair in pairs]) != ""
-    assert len({digest_of(other) for other in [pairs, *others]}) == 5

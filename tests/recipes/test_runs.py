@@ -11,7 +11,9 @@ from keras_transformer.recipes.runs import (
     is_run,
     load_translator,
     open_signatures,
+    search_of,
 )
+from keras_transformer.recipes.settings import Settings
 from keras_transformer.text import CharacterTokenizer
 from tests.serving.trained import translator, words
 
@@ -21,7 +23,7 @@ def run(tmp_path_factory):
     """A run whose export has another search than the default."""
     path = tmp_path_factory.mktemp("runs") / "letters"
     directory = RunDirectory(path)
-    directory.open({"source": "letters.low"})
+    directory.open(Settings(train=("letters.low", "letters.up")))
     directory.save_model(translator().model, "model.keras")
     translator().source_tokenizer.save(path / "source.tokenizer")
     directory.export(translator(), "a score")
@@ -48,7 +50,7 @@ def test_a_training_leaves_its_export_the_newest(tmp_path):
             (path / "saved_model.pb").write_text("new", encoding="utf-8")
 
     directory = RunDirectory(tmp_path / "run")
-    directory.open({})
+    directory.open(Settings.from_preset())
     for _ in range(2):
         directory.export(Made(), "")
         assert find_export(directory.path) == directory.path / "export" / "1"
@@ -71,7 +73,7 @@ def test_a_run_is_loaded_with_the_settings_of_its_export(run):
 
 
 def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
-    for name in ("settings.json", "model.keras", "source.tokenizer"):
+    for name in ("settings.toml", "model.keras", "source.tokenizer"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
     assert load_translator(tmp_path).target_tokenizer.vocab_size == translator().model.vocab_size
     CharacterTokenizer.train(["xyz"]).save(tmp_path / "target.tokenizer")
@@ -81,11 +83,11 @@ def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
 
 
 def test_a_search_is_changed_where_something_is_given():
-    found = {"class": "Sampling", "settings": Sampling(temperature=0.5).get_config()}
-    assert changed_search(found, None, None).temperature == 0.5
+    found = Sampling(temperature=0.5)
+    assert changed_search(found, None, None) is found
     search = changed_search(found, 6, None)
     assert (type(search), search.beam_size, search.length_penalty) == (BeamSearch, 6, 0.6)
-    own = {"class": "BeamSearch", "settings": BeamSearch(3, 1.5, min_length=2).get_config()}
+    own = BeamSearch(3, 1.5, min_length=2)
     search = changed_search(own, 5, None)
     assert (search.beam_size, search.num_hypotheses, search.length_penalty) == (5, 5, 1.5)
     assert search.min_length == 2
@@ -95,8 +97,24 @@ def test_a_search_is_changed_where_something_is_given():
     for given in ((own, 1, 0.5), (found, None, 0.5)):
         with pytest.raises(ValueError, match="needs a beam"):
             changed_search(*given)
+
+
+def test_the_search_of_a_card_is_one_of_the_package():
+    own = {"class": "BeamSearch", "settings": BeamSearch(3, 1.5).get_config()}
+    assert search_of({"search": own}).get_config() == BeamSearch(3, 1.5).get_config()
     with pytest.raises(ValueError, match="a class of its own, Mine"):
-        changed_search({"class": "Mine", "settings": {}}, None, None)
+        search_of({"search": {"class": "Mine", "settings": {}}})
+
+
+def test_a_run_without_an_export_is_loaded_with_its_own_settings(run, tmp_path):
+    for name in ("model.keras", "source.tokenizer"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    settings = Settings(train=("a", "b"), beam_size=1, max_length=40, xla_export=False)
+    (tmp_path / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    loaded = load_translator(tmp_path)
+    assert isinstance(loaded.search, GreedySearch)
+    assert (loaded.max_source_length, loaded.jit_compile) == (40, False)
+    assert load_translator(tmp_path, beam_size=3).search.beam_size == 3
 
 
 def test_signatures_of_an_export_and_of_a_model_answer_alike(run, tmp_path):

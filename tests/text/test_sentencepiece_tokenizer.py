@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from keras_transformer.text import SentencePieceTokenizer, storage  # noqa: E402
+from keras_transformer import tokenizer_file  # noqa: E402
+from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
 from keras_transformer.text.sentencepiece_library import piece_types  # noqa: E402
 
 
@@ -81,7 +82,7 @@ def test_a_file_from_before_keeps_its_ids(sentences):
     """Its model folds case by a rule of its own, and no option says more."""
     options = {"vocab_size": 110, "shrink_to_fit": True, "normalization": "nmt_nfkc_cf"}
     model = SentencePieceTokenizer.train(sentences, **options).model
-    old = storage.pack("SentencePieceTokenizer", {"lossless": False}, model)
+    old = tokenizer_file.pack("SentencePieceTokenizer", {"lossless": False}, model)
     tokenizer = SentencePieceTokenizer.from_bytes(old)
     assert tokenizer.to_bytes() == old
     processor = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_proto=model)

@@ -7,11 +7,11 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
+from keras_transformer import tokenizer_file  # noqa: E402
 from keras_transformer.text import (  # noqa: E402
     CharacterTokenizer,
     SentencePieceTokenizer,
     load_tokenizer,
-    storage,
 )
 
 
@@ -57,7 +57,7 @@ def test_a_later_version_and_an_unknown_kind_raise(tmp_path):
     (tmp_path / "file").write_bytes(data.replace(b'"version": 1', b'"version": 2'))
     with pytest.raises(ValueError, match="Received: version=2"):
         load_tokenizer(tmp_path / "file")
-    (tmp_path / "file").write_bytes(storage.pack("Other", {}, b""))
+    (tmp_path / "file").write_bytes(tokenizer_file.pack("Other", {}, b""))
     with pytest.raises(ValueError, match="kind must be one of .* Received: kind='Other'"):
         load_tokenizer(tmp_path / "file")
 
@@ -75,7 +75,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(storage.os, "replace", fail)
+    monkeypatch.setattr(tokenizer_file.os, "replace", fail)
     with pytest.raises(OSError, match="no space left"):
         CharacterTokenizer("xyz").save(path)
     assert [item.name for item in tmp_path.iterdir()] == ["file"]

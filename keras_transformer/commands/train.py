@@ -1,0 +1,142 @@
+"""Trains a model of pairs of texts, tests it and exports it.
+
+Without --train it learns to write English dates, times and numbers in French, in a few minutes.
+Stopped by Ctrl-C, a signal or a crash, the same command goes on from the last finished epoch.
+Presets: dates and mini for short trainings; tiny, small, base and big for texts; symbols and
+symbols-paper for characters, phones and tags. Options win over --config, and that over --preset.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.commands.program import Program, check_files, examples, need
+from keras_transformer.recipes.settings import (
+    FIELDS,
+    PRESETS,
+    RECURRENT_SIZES,
+    Settings,
+    read_settings,
+)
+
+GROUPS = {  # the first option of each, and its heading
+    "preset": "texts",
+    "model": "model",
+    "cell": "recurrent model (--model recurrent)",
+    "epochs": "training",
+    "measure_every": "which model is kept",
+    "beam_size": "test and export",
+}
+MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
+METAVARS = {"start_from": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
+METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
+TYPES = {int: ("N", int), float: ("NUMBER", float), str: ("NAME", str)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds an option for each field of `Settings`."""
+    parser.usage = "%(prog)s [options]"
+    parser.add_argument("--config", metavar="FILE", help="settings.toml of a run, or one like it")
+    parser.add_argument("--output", metavar="DIR", help="of the run (default: runs/NAME)")
+    helps = read_helps()
+    group: Any = parser
+    for name, field in FIELDS.items():
+        if name in GROUPS:
+            group = parser.add_argument_group(GROUPS[name])
+        options: dict[str, Any] = {"help": f"{helps[name]}{default_of(name)}"}
+        if field.type in (bool, bool | None):
+            options["action"] = argparse.BooleanOptionalAction
+        elif name in MANY:
+            kind = str if MANY[name] == "FILE" else float
+            options |= {"nargs": "+", "metavar": MANY[name], "type": kind}
+        elif "choices" in field.metadata:
+            options["choices"] = field.metadata["choices"]
+        else:
+            metavar, options["type"] = TYPES[field.type]  # type: ignore[index]
+            options["metavar"] = METAVARS.get(name, metavar)
+        if name == "preset":
+            options |= {"choices": list(PRESETS), "metavar": None}
+            options["help"] = f"{helps[name]} (default: by the format)"
+        group.add_argument(f"--{name.replace('_', '-')}", default=None, **options)
+    parser.epilog = examples(
+        "train",
+        "train --train train.en train.de --validation val.en val.de --epochs 40",
+        "train --train words.tsv --format g2p --beam-size 5 --output runs/phones",
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """Checks the settings before anything heavy is imported, then trains."""
+    settings = make_settings(args)
+    check_files(*settings.train, *settings.validation, *settings.test, settings.start_from or None)
+    if settings.format == "dates":
+        need("eval", "babel")
+    need(settings.backend, settings.backend)
+    os.environ["KERAS_BACKEND"] = settings.backend
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    output = args.output or str(Path("runs") / default_name(settings))
+    with contextlib.redirect_stdout(program.notes):  # what Keras and the callbacks print
+        from keras_transformer.recipes.training import train
+
+        try:
+            made = train(settings, output)
+        except KeyboardInterrupt:
+            program.say(f"\nWhat was finished is in {output}; run the same command to go on.")
+            raise
+    program.say(made.summary)
+    scores = {score.name: score._asdict() for score in made.scores}
+    return {"output": output, "scores": scores, "settings": dataclasses.asdict(settings)}
+
+
+def make_settings(args: argparse.Namespace) -> Settings:
+    """The settings of the preset, the file and the options; what is named last here wins."""
+    values: dict[str, Any] = {}
+    if args.config:
+        values, _ = read_settings(args.config)
+    given = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
+    try:
+        return Settings.from_preset(**{**values, **given})
+    except ValueError as error:
+        # Fields are options here.
+        message = re.sub("`(\\w+)`", lambda found: option_of(found[1]), str(error))
+        raise ValueError(message) from None
+
+
+def option_of(name: str) -> str:
+    """The option of a field."""
+    return f"--{name.replace('_', '-')}" if name in FIELDS else f"`{name}`"
+
+
+def read_helps() -> dict[str, str]:
+    """What the docstring of `Settings` says of each field."""
+    found = re.findall(r"^        (\w+): (.+(?:\n {12}.+)*)", Settings.__doc__ or "", re.MULTILINE)
+    helps = {name: " ".join(text.split()).rstrip(".") for name, text in found}
+    return {name: helps[name].replace("%", "%%") for name in FIELDS}
+
+
+def default_of(name: str) -> str:
+    """What the help says of a field's default."""
+    if any(name in preset for preset in [*PRESETS.values(), *RECURRENT_SIZES.values()]):
+        return " (default: the preset's)"
+    default = FIELDS[name].default
+    if default in ("", (), None, False, 0):
+        return ""
+    return f" (default: {'yes' if default is True else default})"
+
+
+def default_name(settings: Settings) -> str:
+    """A name for the run: train.en and train.de.gz give train-en-de-PRESET."""
+    if settings.format == "dates":
+        parts = ["dates", settings.source_locale, settings.target_locale]
+        parts += [settings.preset] * (settings.preset != "dates")
+    else:
+        files = [Path(name.removesuffix(".gz")) for name in settings.train]
+        endings = [file.suffix[1:] for file in files] if len(files) > 1 else []
+        parts = [files[0].stem, *endings, settings.preset]
+    if settings.model == "recurrent":
+        parts += ["recurrent", settings.cell, settings.similarity]
+    return "-".join(parts)

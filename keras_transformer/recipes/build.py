@@ -1,0 +1,162 @@
+"""The compiled model of a training run: its layers, schedule, optimizer and loss."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_transformer.layers import (
+    ALiBi,
+    PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
+)
+from keras_transformer.losses import MaskedCrossentropy
+from keras_transformer.metrics import PaddingRatio, Perplexity, TokenCount
+from keras_transformer.models import RecurrentSeq2Seq, Transformer
+from keras_transformer.optimizers import FusedAdam
+from keras_transformer.recipes.run_directory import say
+from keras_transformer.recipes.settings import Settings
+from keras_transformer.schedules import UpdateSchedule, WarmupSchedule
+
+# The paper's own first. The others act inside self-attention, where distances alone count.
+POSITIONS: dict[str, type[keras.layers.Layer]] = {
+    "sinusoidal": PositionalEncoding,
+    "rotary": RotaryPositionalEncoding,
+    "relative": RelativePositionBias,
+    "alibi": ALiBi,
+}
+WIDE = 512  # from this width on, most of a step's time goes into large products
+# What a processor with products in bfloat16 says of itself: Intel and AMD, and Arm.
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def build_model(settings: Settings, **vocab_sizes: int) -> keras.Model:
+    """Returns the model of a run, built and compiled.
+
+    Args:
+        settings: of the run.
+        **vocab_sizes: `vocab_size`, or `source_vocab_size` and `target_vocab_size`.
+
+    Example:
+
+    >>> model = build_model(Settings.from_preset("dates"), vocab_size=600)
+    >>> model.count_params()
+    739840
+    """
+    make = build_transformer if settings.model == "transformer" else build_recurrent
+    model = make(settings, **vocab_sizes)
+    model.build()
+    model.compile(
+        optimizer=build_optimizer(settings),
+        # Accumulated gradients are summed; the weights of the batches make them a mean.
+        loss=MaskedCrossentropy(
+            label_smoothing=settings.label_smoothing,
+            reduction="sum" if settings.accumulate > 1 else "mean",
+        ),
+        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
+        steps_per_execution=settings.steps_per_execution,
+        jit_compile=xla_pays(settings),
+    )
+    return model
+
+
+def build_transformer(settings: Settings, **vocab_sizes: int) -> Transformer:
+    """The Transformer of the settings."""
+    sizes: dict[str, Any] = {**vocab_sizes}
+    return Transformer(
+        **sizes,
+        num_layers=settings.num_layers,
+        d_model=settings.d_model,
+        num_heads=settings.num_heads,
+        d_ff=settings.d_ff,
+        dropout=settings.dropout,
+        attention_dropout=settings.inner_dropout,
+        feed_forward_dropout=settings.inner_dropout,
+        norm_first=settings.norm_first,
+        r_drop=settings.r_drop,
+        position=POSITIONS[settings.position](),
+        remat=settings.remat,
+    )
+
+
+def build_recurrent(settings: Settings, **vocab_sizes: int) -> RecurrentSeq2Seq:
+    """The recurrent encoder-decoder of the settings."""
+    return RecurrentSeq2Seq(
+        **vocab_sizes,
+        num_layers=settings.num_layers,
+        d_model=settings.d_model,
+        cell=settings.cell,
+        attention=None if settings.similarity == "none" else settings.similarity,
+        dropout=settings.dropout,
+        scheduled_sampling=settings.scheduled_sampling,
+    )
+
+
+def build_optimizer(settings: Settings) -> keras.optimizers.Optimizer:
+    """Adam with the paper's schedule, which peaks at the learning rate of the settings."""
+    natural_peak = (settings.d_model * settings.warmup_steps) ** -0.5
+    scale = settings.learning_rate / natural_peak
+    schedule: Any = WarmupSchedule(settings.d_model, settings.warmup_steps, scale)
+    accumulates = settings.accumulate > 1
+    if accumulates:
+        schedule = UpdateSchedule(schedule, settings.accumulate)
+    optimizer = FusedAdam(
+        schedule,
+        beta_1=0.9,
+        beta_2=0.98,
+        epsilon=1e-9,
+        global_clipnorm=settings.clip_norm or None,
+        gradient_accumulation_steps=settings.accumulate if accumulates else None,
+    )
+    if settings.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def xla_pays(settings: Settings) -> bool:
+    """Whether a compiled training step is worth its compilation and its memory.
+
+    On a processor the time of wide layers is that of their products, which XLA makes no faster.
+    It gains nothing from bfloat16 there, as TensorFlow's own products do.
+    """
+    if keras.backend.backend() != "tensorflow" or has_gpu():
+        return keras.backend.backend() != "torch"
+    return not is_wide(settings) and settings.precision != "mixed_bfloat16"
+
+
+def has_gpu() -> bool:
+    """Whether TensorFlow has a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def is_wide(settings: Settings) -> bool:
+    """Whether most of a step's time goes into large products."""
+    return settings.model == "transformer" and settings.d_model >= WIDE
+
+
+def say_which_precision_pays(settings: Settings, cpuinfo: str | Path = "/proc/cpuinfo") -> None:
+    """Says where bfloat16 is faster than what was chosen, and where it is slower."""
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    if not is_tensorflow or has_gpu() or not Path(cpuinfo).exists():
+        return
+    words = set(Path(cpuinfo).read_text(encoding="utf-8", errors="replace").split())
+    has_bfloat16 = not words.isdisjoint(BFLOAT16_FLAGS)
+    if settings.precision == "mixed_bfloat16" and not has_bfloat16:
+        say("  note: this processor has no instructions for bfloat16; float32 is faster here")
+    if settings.precision == "float32" and has_bfloat16 and is_wide(settings):
+        say("  note: --precision mixed_bfloat16 is about 1.5 times as fast on this processor")
+
+
+def describe(settings: Settings) -> str:
+    """What the model is, for the files of a run."""
+    if settings.model == "transformer":
+        return f"Transformer, preset {settings.preset}"
+    attention = f"{settings.similarity} attention".replace("none", "no")
+    sampling = f", scheduled sampling {settings.scheduled_sampling:g}"
+    return (
+        f"recurrent, {settings.cell.upper()}, {attention}"
+        f"{sampling if settings.scheduled_sampling else ''}, preset {settings.preset}"
+    )

@@ -1,0 +1,156 @@
+"""Texts of a training run on TensorFlow: tokenizers in the graph, batches, and a `Translator`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_transformer.decoding import Search
+from keras_transformer.recipes.corpus import Corpus, split_sides
+from keras_transformer.recipes.parallel_text import Pair, normalize
+from keras_transformer.recipes.run_directory import say
+from keras_transformer.recipes.settings import Settings
+from keras_transformer.serving import Translator
+from keras_transformer.text import (
+    SentencePieceTokenizer,
+    SymbolTokenizer,
+    load_tokenizer,
+    translation_dataset,
+)
+from keras_transformer.text.tokenizer import Tokenizer
+
+
+class GraphTexts:
+    """What a run needs to know of its texts; `PlainTexts` is the same without TensorFlow.
+
+    Args:
+        path: the directory of the run, which keeps the tokenizers.
+        settings: of the run.
+        corpus: its pairs; the tokenizers are learnt from those for training, once.
+
+    Attributes:
+        source, target: the tokenizers.
+    """
+
+    def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
+        self.settings, self.corpus = settings, corpus
+        learn = learn_subwords if settings.has_subwords else learn_symbols
+        self.source, self.target = learn(path, settings, corpus.train)
+
+    @property
+    def vocab_sizes(self) -> dict[str, int]:
+        """The arguments of a model that tell it the vocabularies."""
+        if self.settings.separate_vocabularies:
+            return {
+                "source_vocab_size": self.source.vocab_size,
+                "target_vocab_size": self.target.vocab_size,
+            }
+        return {"vocab_size": self.source.vocab_size}
+
+    def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
+        """The batches of training from an epoch on; with `turned_too` of both directions."""
+        pairs = self.corpus.train
+        if turned_too:
+            pairs = pairs + [(target, source) for source, target in pairs]
+        rates = self.settings.subword_dropout or (0.0,)
+        return self._dataset(
+            pairs,
+            self.settings.max_shapes,
+            shuffle=True,
+            seed=self.settings.seed,
+            first_epoch=first_epoch,
+            batches_per_update=self.settings.accumulate,
+            subword_dropout=rates if len(set(rates)) > 1 else rates[0],
+            batches_per_epoch=self.settings.batches_per_epoch or None,
+        )
+
+    def validation_batches(self) -> Any:
+        """The batches of validation."""
+        return self._dataset(self.corpus.validation, max(1, self.settings.max_shapes // 2))
+
+    def _dataset(self, pairs: list[Pair], max_shapes: int, **options: Any) -> Any:
+        return translation_dataset(
+            *split_sides(pairs),
+            self.source,
+            self.target,
+            tokens_per_batch=self.settings.tokens_per_batch,
+            max_length=self.settings.max_length,
+            max_shapes=max_shapes,
+            **options,
+        )
+
+    def translator(self, model: keras.Model, search: Search, **options: Any) -> Translator:
+        """A `Translator` of the model: a function from a list of texts to their translations."""
+        options.setdefault("max_source_length", self.settings.max_length)
+        return Translator(model, self.source, self.target, search=search, **options)
+
+    def tokenize(self, side: str, text: str) -> list[int]:
+        """The ids of a text of one side, "source" or "target"."""
+        return getattr(self, side).tokenize([text])[0].numpy().tolist()
+
+    def pieces(self, side: str, ids: list[int]) -> list[str]:
+        """The printable pieces of the ids of one side."""
+        return getattr(self, side).pieces(ids)
+
+
+def learn_symbols(path: Path, settings: Settings, train: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of symbols of both sides together; that of the targets may reverse."""
+    file = path / "source.tokenizer"
+    if not file.exists():
+        copy_or(settings, file, lambda: SymbolTokenizer.train(t for pair in train for t in pair))
+    source = load_tokenizer(file)
+    if not settings.right_to_left or not isinstance(source, SymbolTokenizer):
+        return source, source
+    target = SymbolTokenizer(source.symbols, reverse=True)
+    target.save(path / "target.tokenizer")
+    return source, target
+
+
+def learn_subwords(
+    path: Path, settings: Settings, train: list[Pair]
+) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of subwords: one of both sides, or two.
+
+    Where only the sources are normalized more, both have the same pieces.
+    """
+    files = [path / "source.tokenizer", path / "target.tokenizer"]
+    rules = [settings.source_normalization or settings.normalization, settings.normalization]
+    texts = list(split_sides(train))
+    if not settings.separate_vocabularies:
+        if rules[0] == rules[1]:
+            files = files[:1]
+        elif rules[0] != "identity":
+            texts[0] = [normalize(rules[0], text) for text in texts[0]]
+        texts = [texts[0] + texts[1]]
+    count = len(texts)  # of vocabularies, which the last files hold
+    for file, side, rule in zip(files[-count:], texts, rules[-count:], strict=True):
+        if not file.exists():
+            copy_or(settings, file, lambda: train_subwords(side, rule, settings))  # noqa: B023
+    if not files[0].exists():  # the pieces of the targets, and more that is replaced
+        target: Any = load_tokenizer(files[1])
+        options: dict[str, Any] = dict(normalization=rules[0], lowercase=settings.lowercase)
+        copy_or(settings, files[0], lambda: SentencePieceTokenizer(target.model, **options))
+    learnt = [load_tokenizer(file) for file in files]
+    for tokenizer in learnt[:count]:
+        if tokenizer.vocab_size < settings.vocab_size:
+            say(
+                f"  the texts allow {tokenizer.vocab_size:,} pieces, fewer than the "
+                f"{settings.vocab_size:,} asked for: going on with these"
+            )
+    return learnt[0], learnt[-1]
+
+
+def train_subwords(texts: list[str], rule: str, settings: Settings) -> SentencePieceTokenizer:
+    """Learns a vocabulary of subwords."""
+    say(f"Learning a vocabulary of {settings.vocab_size:,} pieces from {len(texts):,} texts ...")
+    options: dict[str, Any] = {"lowercase": settings.lowercase, "normalization": rule}
+    if settings.format == "dates":
+        options = {"lossless": True, "split_digits": True}
+    return SentencePieceTokenizer.train(texts, settings.vocab_size, shrink_to_fit=True, **options)
+
+
+def copy_or(settings: Settings, file: Path, make: Callable[[], Tokenizer]) -> None:
+    """Saves the tokenizer of the run that this one starts from, or else what `make` returns."""
+    made = load_tokenizer(Path(settings.start_from) / file.name) if settings.start_from else make()
+    made.save(file)

@@ -1,0 +1,107 @@
+"""Reads files of pairs: inflection, grapheme to phoneme, SCAN, and any two columns.
+
+But for "text", each side becomes symbols separated by spaces, after NFC. A space within a side
+is the symbol "▁".
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from os import PathLike
+
+from keras_transformer.recipes.parallel_text import Pair, read_lines
+
+SPACE = "\u2581"
+
+
+def read_file(path: str | PathLike[str], format: str) -> list[Pair]:
+    """Returns the pairs of a file, one a line; empty lines have none.
+
+    Args:
+        path: the file, plain or gzip.
+        format: a name of `READERS`.
+
+    Raises:
+        ValueError: when a line is not of the format, or no line has a pair.
+    """
+    found = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            composed = line if format == "text" else unicodedata.normalize("NFC", line)
+            found.append(READERS[format](composed))
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: line {number} {error}, in the format {format!r}. Received: {line!r:.100}"
+            ) from None
+    if not found:
+        raise ValueError(f"{path}: no line has a pair. Check the file.")
+    return found
+
+
+def characters(line: str) -> Pair:
+    """Two columns of text, each character a symbol."""
+    source, target = columns(line, 2)
+    return split_characters(source), split_characters(target)
+
+
+def inflection(line: str) -> Pair:
+    """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol.
+
+    Tags have `;` between them, or `+` where several are values of one feature, as a verb's subject
+    and object. Person and number within a tag, as in PSS1S or ARGNO3P, are symbols of their own:
+    a combination that no training pair has is made of symbols that many have.
+    """
+    lemma, form, tags = columns(line, 3)
+    symbols = [symbol for tag in re.split("[;+]", tags) for symbol in split_tag(tag)]
+    return " ".join([split_characters(lemma), *symbols]), split_characters(form)
+
+
+def grapheme_to_phoneme(line: str) -> Pair:
+    """A word and its phones, which have spaces between them."""
+    word, phones = columns(line, 2)
+    return split_characters(word), " ".join(phones.split())
+
+
+def scan(line: str) -> Pair:
+    """`IN: command OUT: actions`, words on both sides."""
+    command, found, actions = line.partition(" OUT: ")
+    if not found or not command.startswith("IN: "):
+        raise ValueError('must be "IN: <command> OUT: <actions>"')
+    return " ".join(command.removeprefix("IN: ").split()), " ".join(actions.split())
+
+
+def text(line: str) -> Pair:
+    """Two columns of text as they are, for subwords; later tabs belong to the second."""
+    source, tab, target = line.partition("\t")
+    source, target = columns(source + tab + target.replace("\t", " "), 2)
+    return source, target
+
+
+READERS: dict[str, Callable[[str], Pair]] = {
+    "text": text,
+    "characters": characters,
+    "inflection": inflection,
+    "g2p": grapheme_to_phoneme,
+    "scan": scan,
+}
+
+
+def columns(line: str, number: int) -> list[str]:
+    """The `number` columns of a line, none of them empty."""
+    found = [column.strip() for column in line.split("\t")]
+    if len(found) != number or not all(found):
+        raise ValueError(f"must have {number} columns with tabs between them, none empty")
+    return found
+
+
+def split_characters(text: str) -> str:
+    """The characters of a text as symbols."""
+    return " ".join(SPACE if character.isspace() else character for character in text)
+
+
+def split_tag(tag: str) -> list[str]:
+    """The parts of a tag as symbols that no character can be."""
+    parts = re.fullmatch("([A-Z]+)([123])([SDP])", tag)
+    return [f"<{part}>" for part in (parts.groups() if parts else [tag])]

@@ -1,0 +1,361 @@
+"""Texts of a training run on JAX and PyTorch: ids, batches and translations without TensorFlow.
+
+The files of the vocabularies are those of the tokenizers of `keras_transformer.text`, so that a
+run is exported where TensorFlow is installed.
+"""
+
+import collections
+import io
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_transformer import tokenizer_file
+from keras_transformer.batches import PairDataset
+from keras_transformer.decoding import Search
+from keras_transformer.recipes.corpus import Corpus, split_sides
+from keras_transformer.recipes.parallel_text import Pair, normalize
+from keras_transformer.recipes.run_directory import say
+from keras_transformer.recipes.settings import FORMS, Settings
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
+SPECIAL_PIECES = ["", "\ufffd", "", ""]
+WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, which a model reads as a space
+EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
+FEW = 0.05  # of the texts, the longest, are searched apart where they are twice as long
+
+
+class SymbolVocabulary:
+    """The ids of a `text.SymbolTokenizer`.
+
+    Args:
+        symbols: the first has the id 4.
+        reverse: whether ids go from the last symbol to the first.
+    """
+
+    kind = "SymbolTokenizer"
+
+    def __init__(self, symbols: Iterable[str], reverse: bool = False) -> None:
+        self.symbols = list(symbols)
+        self.reverse = reverse
+        self.vocab_size = len(SPECIAL_PIECES) + len(self.symbols)
+        self._pieces = [*SPECIAL_PIECES, *self.symbols]
+        self._ids = {piece: number for number, piece in enumerate(self.symbols, start=4)}
+
+    @classmethod
+    def train(cls, texts: Iterable[str]) -> "SymbolVocabulary":
+        """All symbols of the texts, the most frequent first, then by code point."""
+        counts = collections.Counter(symbol for text in texts for symbol in split_symbols(text))
+        return cls(sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
+
+    def save(self, path: Path) -> None:
+        """Writes the file of a `SymbolTokenizer`."""
+        options = {"reverse": True} if self.reverse else {}
+        data = tokenizer_file.pack(self.kind, options, " ".join(self.symbols).encode())
+        tokenizer_file.write_atomically(path, data)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        step = -1 if self.reverse else 1
+        return [self._ids.get(symbol, UNK_ID) for symbol in split_symbols(text)][::step]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+        step = -1 if self.reverse else 1
+        return " ".join(self._pieces[number] for number in ids[::step] if number not in (0, 2))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The symbol of each id."""
+        return [self._pieces[number] or ("</s>" if number == EOS_ID else "") for number in ids]
+
+
+class SubwordVocabulary:
+    """The ids of a `text.SentencePieceTokenizer`.
+
+    A text gets the normal form `normalization`, then its lower case where that is wanted, and then
+    what the model's own rule makes of it.
+
+    Args:
+        model: a serialized model of sentencepiece.
+        normalization: "identity", "nfc" or "nfkc".
+        lowercase: whether the case is folded.
+    """
+
+    kind = "SentencePieceTokenizer"
+
+    def __init__(
+        self, model: bytes, normalization: str = "identity", lowercase: bool = False
+    ) -> None:
+        import sentencepiece
+
+        self.model = model
+        self.options: dict[str, Any] = {}
+        if normalization != "identity":
+            self.options["normalization"] = normalization
+        if lowercase:
+            self.options["lowercase"] = True
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocab_size = self._processor.get_piece_size()
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], vocab_size: int, rule: str, lowercase: bool, split_digits: bool
+    ) -> "SubwordVocabulary":
+        """Learns a vocabulary of at most `vocab_size` pieces."""
+        import sentencepiece
+
+        form = rule if rule in FORMS else "identity"
+        model = io.BytesIO()
+        with tempfile.TemporaryDirectory() as folder:
+            settings: dict[str, Any] = {"normalization_rule_name": rule}
+            if rule in FORMS:
+                file = Path(folder, "rules.tsv")
+                rules = "".join(f"{ord(space):X}\t20\n" for space in WHITE_SPACE)
+                file.write_text(rules, encoding="utf-8")
+                settings = {"normalization_rule_tsv": str(file)}
+            try:
+                sentencepiece.SentencePieceTrainer.train(
+                    sentence_iterator=(fold(text, form, lowercase) for text in texts),
+                    model_writer=model,
+                    vocab_size=vocab_size,
+                    hard_vocab_limit=False,
+                    model_type="bpe",
+                    character_coverage=1.0,
+                    split_digits=split_digits,
+                    pad_id=PAD_ID,
+                    unk_id=UNK_ID,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    minloglevel=2,
+                    **settings,
+                )
+            except RuntimeError as error:
+                raise ValueError(
+                    f"`vocab_size` must leave room for every character of the texts: {error}"
+                ) from error
+        return cls(model.getvalue(), form, lowercase)
+
+    def save(self, path: Path) -> None:
+        """Writes the file of a `SentencePieceTokenizer`."""
+        options = {"lossless": False, **self.options}
+        data = tokenizer_file.pack(self.kind, options, self.model)
+        tokenizer_file.write_atomically(path, data)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text."""
+        return self._processor.encode(fold(text, **self.options))
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+        return self._processor.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The piece of each id."""
+        return [self._processor.id_to_piece(int(number)) for number in ids]
+
+
+Vocabulary = SymbolVocabulary | SubwordVocabulary
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Reads the file of a tokenizer.
+
+    Raises:
+        ValueError: when it is a tokenizer that needs TensorFlow.
+    """
+    kind, options, payload = tokenizer_file.read(path)
+    if kind == SymbolVocabulary.kind and not {*options} - {"reverse"}:
+        return SymbolVocabulary(payload.decode().split(" "), **options)
+    if kind == SubwordVocabulary.kind and not options.pop("lossless", False):
+        return SubwordVocabulary(payload, **options)
+    raise ValueError(f"{path} holds a {kind} that needs TensorFlow. Train with that backend")
+
+
+class PlainTexts:
+    """What a run needs to know of its texts; `GraphTexts` is the same with TensorFlow.
+
+    Args:
+        path: the directory of the run, which keeps the vocabularies.
+        settings: of the run.
+        corpus: its pairs; the vocabularies are learnt from those for training, once.
+
+    Attributes:
+        source, target: the vocabularies.
+    """
+
+    def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
+        self.settings, self.corpus = settings, corpus
+        self.source, self.target = learn_vocabularies(path, settings, corpus)
+        self._train, self._validation = map(self._encode, (corpus.train, corpus.validation))
+        rows = [row for part in (self._train, self._validation) for side in part for row in side]
+        self.longest = min(settings.max_length, 1 + max(map(len, rows)))
+
+    def _encode(self, pairs: list[Pair]) -> tuple[list[list[int]], list[list[int]]]:
+        sources, targets = split_sides(pairs)
+        return [self.source.encode(t) for t in sources], [self.target.encode(t) for t in targets]
+
+    @property
+    def vocab_sizes(self) -> dict[str, int]:
+        """The arguments of a model that tell it the vocabularies."""
+        if self.settings.separate_vocabularies:
+            return {
+                "source_vocab_size": self.source.vocab_size,
+                "target_vocab_size": self.target.vocab_size,
+            }
+        return {"vocab_size": self.source.vocab_size}
+
+    def training_batches(self, first_epoch: int, turned_too: bool = False) -> PairDataset:
+        """The batches of training from an epoch on; with `turned_too` of both directions."""
+        sources, targets = self._train
+        if turned_too:
+            sources, targets = sources + targets, targets + sources
+        return self._dataset(
+            (sources, targets),
+            self.settings.max_shapes,
+            shuffle=True,
+            seed=self.settings.seed,
+            first_epoch=first_epoch,
+            batches_per_update=self.settings.accumulate,
+        )
+
+    def validation_batches(self) -> PairDataset:
+        """The batches of validation."""
+        return self._dataset(self._validation, max(1, self.settings.max_shapes // 2))
+
+    def _dataset(
+        self, ids: tuple[list[list[int]], list[list[int]]], max_shapes: int, **options: Any
+    ) -> PairDataset:
+        return PairDataset(
+            *ids,
+            tokens_per_batch=self.settings.tokens_per_batch,
+            max_length=self.longest,
+            max_shapes=max_shapes,
+            **options,
+        )
+
+    def translator(self, model: keras.Model, search: Search, **_: Any) -> "PlainTranslator":
+        """A function from a list of texts to their translations by the model."""
+        return PlainTranslator(model, self, search)
+
+    def tokenize(self, side: str, text: str) -> list[int]:
+        """The ids of a text of one side, "source" or "target"."""
+        return getattr(self, side).encode(text)
+
+    def pieces(self, side: str, ids: list[int]) -> list[str]:
+        """The printable pieces of the ids of one side."""
+        return getattr(self, side).pieces(ids)
+
+
+class Generator(keras.Model):
+    """Gives the best output of each source: on JAX `predict` compiles the search once a shape."""
+
+    def __init__(self, model: keras.Model, search: Search, max_length: int) -> None:
+        super().__init__()
+        self.model, self.search, self.max_length = model, search, max_length
+
+    def call(self, source_ids: Any) -> Any:
+        """Returns ids (batch, max_length)."""
+        return self.model.generate(source_ids, self.search, self.max_length).ids[:, 0]
+
+
+class PlainTranslator:
+    """Translates a list of texts, in batches of one or two shapes.
+
+    Args:
+        model: the model of the run.
+        texts: the `PlainTexts` of the run.
+        search: a search of the package.
+    """
+
+    def __init__(self, model: keras.Model, texts: PlainTexts, search: Search) -> None:
+        self.texts = texts
+        self.generator = Generator(model, search, texts.longest + EXTRA_LENGTH)
+
+    def __call__(self, texts: Sequence[str], progress: bool = False) -> list[str]:
+        rows = [[*self.texts.source.encode(text), EOS_ID] for text in texts]
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        outputs = [""] * len(rows)
+        place = round((1 - FEW) * len(order))
+        if len(rows[order[-1]]) <= 2 * len(rows[order[place - 1]]):
+            place = len(order)
+        for members in filter(None, (order[:place], order[place:])):
+            found = self._search([rows[number] for number in members], progress)
+            for number, row in zip(members, found, strict=True):
+                outputs[number] = self._text_of(row.tolist())
+        return outputs
+
+    def _search(self, rows: list[list[int]], progress: bool) -> np.ndarray:
+        """The outputs of rows of ids, an array (rows, max_length)."""
+        longest = max(map(len, rows))
+        batch_size = min(len(rows), max(1, self.texts.settings.tokens_per_batch // longest))
+        num_rows = -(-len(rows) // batch_size) * batch_size  # a last batch is filled with padding
+        source_ids = np.full((num_rows, longest), PAD_ID, "int32")
+        for place, row in zip(source_ids, rows, strict=False):
+            place[: len(row)] = row
+        verbose = int(progress and sys.stdout.isatty())
+        found = self.generator.predict(source_ids, batch_size=batch_size, verbose=verbose)
+        if progress:
+            say(f"  {len(rows):,} texts of at most {longest} tokens are done")
+        return found[: len(rows)]
+
+    def _text_of(self, ids: list[int]) -> str:
+        """The text of an output, without what follows its end."""
+        ids = ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
+        return self.texts.target.decode([n for n in ids if n not in (PAD_ID, BOS_ID)])
+
+
+def learn_vocabularies(
+    path: Path, settings: Settings, corpus: Corpus
+) -> tuple[Vocabulary, Vocabulary]:
+    """Those of sources and of targets, learnt from the training pairs, once."""
+    files = [path / "source.tokenizer", path / "target.tokenizer"]
+    sides = list(split_sides(corpus.train))
+    rules = [settings.source_normalization or settings.normalization, settings.normalization]
+    differ = rules[0] != rules[1] or settings.right_to_left or settings.separate_vocabularies
+    if not differ:
+        files = files[:1]
+    made: list[Vocabulary]
+    if not all(file.exists() for file in files):
+        if settings.start_from:
+            made = [load_vocabulary(Path(settings.start_from) / file.name) for file in files]
+        elif not settings.has_subwords:
+            symbols = SymbolVocabulary.train(sides[0] + sides[1])
+            made = [symbols, SymbolVocabulary(symbols.symbols, reverse=settings.right_to_left)]
+        elif settings.separate_vocabularies:
+            pairs = zip(sides, rules, strict=True)
+            made = [learn_subwords(texts, rule, settings) for texts, rule in pairs]
+        else:
+            if rules[0] not in ("identity", rules[1]):
+                sides[0] = [normalize(rules[0], text) for text in sides[0]]
+            target = learn_subwords(sides[0] + sides[1], rules[1], settings)
+            source = SubwordVocabulary(target.model, rules[0], settings.lowercase)
+            made = [target, target] if rules[0] == rules[1] else [source, target]
+        for file, vocabulary in zip(files, made, strict=False):
+            vocabulary.save(file)
+    learnt = [load_vocabulary(file) for file in files]
+    return learnt[0], learnt[-1]
+
+
+def learn_subwords(texts: list[str], rule: str, settings: Settings) -> SubwordVocabulary:
+    """Learns a vocabulary of subwords, and says so."""
+    say(f"Learning a vocabulary of {settings.vocab_size:,} pieces from {len(texts):,} texts ...")
+    split_digits = settings.format == "dates"
+    return SubwordVocabulary.train(
+        texts, settings.vocab_size, rule, settings.lowercase, split_digits
+    )
+
+
+def fold(text: str, normalization: str = "identity", lowercase: bool = False) -> str:
+    """A text in its normal form and, where that is wanted, in lower case."""
+    text = normalize(normalization, text)
+    return text.lower() if lowercase else text
+
+
+def split_symbols(text: str) -> list[str]:
+    """The symbols of a text: white space is that of ASCII."""
+    return [symbol.decode() for symbol in text.encode().split()]

@@ -1,0 +1,363 @@
+"""A training run from its texts to its export, in a directory that it can go on in."""
+
+import importlib.util
+import math
+import sys
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from keras_transformer import plots
+from keras_transformer.callbacks import (
+    AverageCheckpoints,
+    ExactResume,
+    MeasuredTensorBoard,
+    TrainingLog,
+    TranslationQuality,
+)
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.recipes.build import build_model, describe, say_which_precision_pays
+from keras_transformer.recipes.corpus import Corpus, digest_of, read_corpus, split_sides
+from keras_transformer.recipes.evaluation import Score, evaluate
+from keras_transformer.recipes.parallel_text import Pair
+from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, say
+from keras_transformer.recipes.runs import make_search
+from keras_transformer.recipes.settings import Settings
+
+NUM_SAMPLES = 3
+FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
+READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
+# What a run must have in common with the one that it starts from.
+START: tuple[str, ...] = ("format", "model", "num_layers", "d_model", "num_heads", "d_ff")
+START += ("norm_first", "position", "cell", "similarity", "vocab_size", "separate_vocabularies")
+START += ("lowercase", "normalization", "source_normalization", "right_to_left")
+
+
+class Run(NamedTuple):
+    """What `train` made: the directory, the scores of the test, and the lines that say them."""
+
+    directory: RunDirectory
+    scores: list[Score]
+    summary: str
+
+
+def train(settings: Settings, output: str | PathLike[str]) -> Run:
+    """Trains a model of pairs of texts, tests it and exports it.
+
+    The same call goes on from the last finished epoch of a directory where it was stopped; what is
+    finished is left out. On JAX and PyTorch there is no export: `keras-transformer export` writes
+    one where TensorFlow is installed.
+
+    Args:
+        settings: what to train, and on what.
+        output: directory of the run; made when it is not there.
+
+    Raises:
+        ValueError: when a file is bad, the directory is of other settings, or the loss is no
+            number. When Keras runs on another backend than the settings say.
+        ImportError: when a package that is needed later is not installed.
+
+    Example:
+
+    >>> settings = Settings.from_preset("tiny", train=("nowhere.en", "nowhere.de"))
+    >>> train(settings, "runs/en-de")
+    Traceback (most recent call last):
+        ...
+    ValueError: nowhere.en: there is no such file. Check the path.
+    """
+    check_environment(settings)
+    keras.utils.set_random_seed(settings.seed)
+    keras.config.set_dtype_policy(settings.precision)
+    directory = RunDirectory(output)
+    corpus = read_corpus(settings)
+    if settings.start_from and not directory.epochs_done():  # then it needs the other no more
+        RunDirectory(settings.start_from).check_start(settings, START)
+    pairs = [*corpus.train, *corpus.validation]
+    directory.open(settings, training_pairs=len(corpus.train), pairs_digest=digest_of(pairs))
+    texts = open_texts(directory, settings, corpus)
+    train_model(directory, settings, texts)
+    return finish_run(directory, settings, texts)
+
+
+def check_environment(settings: Settings) -> None:
+    """Raises now what would else be found after the training."""
+    if keras.backend.backend() != settings.backend:
+        raise ValueError(
+            f"`backend` must be that of Keras, {keras.backend.backend()}. Set KERAS_BACKEND before "
+            f"Keras is imported. Received: backend={settings.backend!r}"
+        )
+    needed = {
+        "eval": ["sacrebleu"] * (settings.format == "text"),
+        "plots": ["matplotlib"] * (settings.backend == "tensorflow"),
+        "text": ["sentencepiece"] * settings.has_subwords,
+        "tensorboard": ["tensorboard"] * settings.tensorboard,
+    }
+    for extra, names in needed.items():
+        for name in names:
+            if importlib.util.find_spec(name) is None:
+                package = name if extra in ("text", "tensorboard") else None
+                package = package or f"keras-transformer-components[{extra}]"
+                raise ImportError(f'{name} is not installed. Install it: `pip install "{package}"`')
+
+
+def open_texts(directory: RunDirectory, settings: Settings, corpus: Corpus) -> Any:
+    """The texts of the run: `GraphTexts` on TensorFlow, else `PlainTexts`."""
+    if settings.backend == "tensorflow":
+        from keras_transformer.recipes.graph_texts import GraphTexts
+
+        return GraphTexts(directory.path, settings, corpus)
+    from keras_transformer.recipes.plain_texts import PlainTexts
+
+    return PlainTexts(directory.path, settings, corpus)
+
+
+def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None:
+    """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
+    epochs_done = directory.epochs_done()
+    history = directory.read_history(epochs_done)
+    minutes_done = sum(row["seconds"] for row in history) / 60
+    model = build_model(settings, **texts.vocab_sizes)
+    average = None
+    if settings.average:
+        average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)
+        average.set_model(model)
+    translate = texts.translator(model, GreedySearch())
+    quality = measure_quality(directory, settings, texts.corpus.validation, translate, average)
+    is_trained = epochs_done >= settings.epochs or minutes_done >= settings.minutes
+    # Stopped while the quality of the last epoch was measured, a run measures it now.
+    if is_trained and (quality is None or quality.last_measured >= epochs_done):
+        say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
+        keep_average(directory, settings, model, average)
+        return
+    if epochs_done:
+        say(f"Going on from epoch {epochs_done} in {directory.path}")
+    elif settings.start_from:
+        model.set_weights(RunDirectory(settings.start_from).load_model().get_weights())
+        say(f"Starting from the model of {settings.start_from}")
+    stages = make_stages(settings, texts, epochs_done)
+    validation_data = texts.validation_batches()
+    announce(model, settings, stages[0][1], validation_data)
+    keep = KeepEpoch(
+        directory,
+        history,
+        settings.minutes,
+        translate,
+        samples=texts.corpus.validation[:NUM_SAMPLES],
+        samples_every=max(1, settings.measure_every),
+        keeps_best_loss=average is None and quality is None,
+    )
+    logs = [MeasuredTensorBoard(str(directory.path / "tensorboard"))] * settings.tensorboard
+    callbacks = [CheckLoss(), TrainingLog(every=200), average, quality, *logs, keep]
+    callbacks = [callback for callback in callbacks if callback is not None]
+    for last, data in stages:
+        if quality:  # the end of a stage is not the training's
+            quality.at_end = last == settings.epochs
+        model.fit(
+            data,
+            validation_data=validation_data,
+            initial_epoch=epochs_done,
+            epochs=epochs_done if is_trained else last,
+            shuffle=False,  # the dataset does it
+            verbose=1 if sys.stdout.isatty() else 2,
+            callbacks=[*callbacks, ExactResume(directory.path)],
+        )
+        if is_trained or model.stop_training:
+            break
+        epochs_done = last
+    if quality:
+        quality.finish()
+    keep_average(directory, settings, model, average)
+
+
+def make_stages(settings: Settings, texts: Any, done: int) -> list[tuple[int, Any]]:
+    """The stages still to do, each its last epoch and its batches: both directions come first."""
+    stages = []
+    if done < settings.both_directions:
+        last = min(settings.both_directions, settings.epochs)
+        stages.append((last, texts.training_batches(done, turned_too=True)))
+    if settings.both_directions < settings.epochs or not stages:
+        first = max(settings.both_directions, done)
+        stages.append((settings.epochs, texts.training_batches(first)))
+    return stages
+
+
+def measure_quality(
+    directory: RunDirectory,
+    settings: Settings,
+    validation: list[Pair],
+    translate: Callable[[list[str]], list[str]],
+    average: AverageCheckpoints | None,
+) -> TranslationQuality | None:
+    """The callback that measures translations and keeps the best model, if that is asked for."""
+    if not settings.measure_every:
+        return None
+    return TranslationQuality(
+        translate,
+        *split_sides(validation),
+        metrics=["bleu", "chrf"] if settings.format == "text" else ["exact_match"],
+        every=settings.measure_every,
+        filepath=directory.path / "model.keras",
+        average=average,
+        lowercase=settings.lowercase,
+        tokenize=settings.bleu_tokenize,
+    )
+
+
+def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
+    """Says what will be trained."""
+    shapes = sum(len(data.report.shapes) for data in datasets)
+    compiling = f"; the first epoch also compiles {shapes} shapes" if model.jit_compile else ""
+    say(
+        f"Training a model of {model.count_params():,} parameters ({describe(settings)}) on "
+        f"{settings.backend}{compiling} ..."
+    )
+    say_which_precision_pays(settings)
+
+
+def keep_average(
+    directory: RunDirectory,
+    settings: Settings,
+    model: keras.Model,
+    average: AverageCheckpoints | None,
+) -> None:
+    """Saves the mean of the last epochs, if it is the model asked for."""
+    if average and not settings.measure_every:
+        say(f"Averaging the last {len(average.files())} epochs ...")
+        with average.averaged():
+            directory.save_model(model, "model.keras")
+
+
+class KeepEpoch(KeepHistory):
+    """Keeps each finished epoch in the run directory and shows a few translations."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        history: list[dict[str, float]],
+        minutes: float,
+        translate: Callable[[list[str]], list[str]],
+        samples: list[Pair],
+        samples_every: int,
+        keeps_best_loss: bool,
+    ) -> None:
+        super().__init__(directory, history, minutes)
+        self.translate, self.samples, self.samples_every = translate, samples, samples_every
+        self.keeps_best_loss = keeps_best_loss
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves, shows samples, and stops when the time is up."""
+        best = min((row.get("val_perplexity", math.inf) for row in self.history), default=math.inf)
+        super().on_epoch_end(epoch, logs)
+        perplexity = (logs or {})["val_perplexity"]
+        if perplexity < best and self.keeps_best_loss:
+            self.directory.save_model(self.model, "model.keras")
+        say(
+            f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
+            f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
+        )
+        if (epoch + 1) % self.samples_every:
+            return
+        sources = [source for source, _ in self.samples]
+        for (source, reference), output in zip(self.samples, self.translate(sources), strict=True):
+            say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
+
+
+def finish_run(directory: RunDirectory, settings: Settings, texts: Any) -> Run:
+    """Translates the test set with the chosen model, measures, and writes the files of the run."""
+    model = directory.load_model()
+    search = make_search(settings)
+    options: dict[str, Any] = {}
+    if settings.backend == "tensorflow":
+        options["jit_compile"] = settings.xla_export
+        options["split_sentences"] = reads_single_sentences(settings, texts.corpus.train)
+    translator = texts.translator(model, search, **options)
+    sources, references = split_sides(texts.corpus.test)
+    say(f"Translating {len(sources):,} test sentences, {settings.search_name} ...")
+    outputs = translator(sources, progress=True)
+    directory.write_translations(texts.corpus.test, outputs)
+    scores = measure_test(settings, outputs, references)
+    summary = summarize(settings, scores, len(references))
+    if importlib.util.find_spec("matplotlib"):
+        directory.draw_learning_curve()
+        draw_attention(directory, settings, texts, model, sources, outputs)
+    if settings.backend == "tensorflow":
+        directory.export(translator, summary)
+        title = "A model trained with keras_transformer."
+        directory.write_readme(title, describe(settings), summary, texts.corpus.test[0])
+        say(f"Wrote {directory.path}: see README.txt there.")
+    else:
+        say(f"Export it where TensorFlow is: keras-transformer export {directory.path}")
+    directory.write("summary.txt", f"{summary}\n")
+    return Run(directory, scores, summary)
+
+
+def reads_single_sentences(settings: Settings, train: list[Pair]) -> bool:
+    """Whether the export divides texts into sentences: as asked, or as the training texts are."""
+    if settings.split_sentences is not None or settings.format != "text":
+        return bool(settings.split_sentences)
+    from keras_transformer.serving.sentences import find_sentences
+
+    found = find_sentences([source for source, _ in train]).texts.numpy()
+    several = np.bincount(found, minlength=len(train)) > 1
+    share = several.sum() / len(train)
+    split = bool(share < FEW_TEXTS)
+    how = "each sentence on its own" if split else "texts whole"
+    say(f"{share:.1%} of the sources have several sentences: the export reads {how}")
+    return split
+
+
+def measure_test(settings: Settings, outputs: list[str], references: list[str]) -> list[Score]:
+    """The scores of a test; the main figure comes last."""
+    exact = evaluate(outputs, references, ["exact_match"], lowercase=settings.lowercase)
+    if settings.format != "text":
+        return exact
+    options: dict[str, Any] = {"tokenize": settings.bleu_tokenize}
+    chrf = evaluate(outputs, references, ["chrf"], lowercase=settings.lowercase)
+    bleu = evaluate(outputs, references, ["bleu"], **options)
+    folded = evaluate(outputs, references, ["bleu"], lowercase=True, **options)
+    return [*exact, *chrf, *bleu, folded[0]._replace(name="lower-cased bleu")]
+
+
+def summarize(settings: Settings, scores: list[Score], count: int) -> str:
+    """The lines that say how good the translations are; the main figure comes last."""
+    exact, *others = scores
+    lines = [f"Exact match: {exact.value:.2f}% of {count:,} held-out pairs."]
+    if settings.format == "g2p":  # one word a pair: the word error rate of SIGMORPHON
+        lines.append(f"Word error rate: {100 - exact.value:.2f}%.")
+    for score in others:
+        name = score.name.replace("bleu", "BLEU").replace("chrf", "chrF")
+        lines.append(f"{name}: {score.value:.2f}  ({score.signature})")
+    return "\n".join(lines)
+
+
+def draw_attention(
+    directory: RunDirectory,
+    settings: Settings,
+    texts: Any,
+    model: keras.Model,
+    sources: list[str],
+    outputs: list[str],
+) -> None:
+    """Draws the attention for one sentence of readable length."""
+    if settings.similarity == "none":
+        return
+    ids = [texts.tokenize("source", source) for source in sources[:200]]
+    chosen = min(range(len(ids)), key=lambda number: abs(len(ids[number]) - READABLE_LENGTH))
+    source_ids = [*ids[chosen], model.eos_id]
+    output_ids = texts.tokenize("target", outputs[chosen])
+    target_ids = [model.bos_id, *output_ids]
+    weights = model.attention_weights(np.array([source_ids]), np.array([target_ids]))[-1]
+    title = "Where each head of the last decoder layer looks while it writes"
+    if settings.model == "recurrent":
+        title = f"Where the decoder looks ({settings.similarity})"
+    # The row of an input token is where the model looks while it writes the next token.
+    figure = plots.attention_heads(
+        keras.ops.convert_to_numpy(weights)[0],
+        texts.pieces("target", [*output_ids, model.eos_id]),
+        texts.pieces("source", source_ids),
+        title=title,
+    )
+    figure.savefig(directory.path / "attention.png", dpi=120)

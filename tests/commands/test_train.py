@@ -1,0 +1,314 @@
+"""The command `train`: its options, and runs in processes that are killed and go on."""
+
+import csv
+import importlib.util
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_transformer.commands import main as command_line
+from keras_transformer.commands import train
+from keras_transformer.recipes.settings import FIELDS, Settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+COMMAND = (sys.executable, "-m", "keras_transformer")
+
+
+def parse(*given):
+    return command_line.make_parser().parse_args(["train", *map(str, given)])
+
+
+def make(*given):
+    return train.make_settings(parse(*given))
+
+
+def test_every_setting_has_an_option_with_a_help():
+    assert set(train.read_helps()) == set(FIELDS)
+    args = vars(parse())
+    assert {*FIELDS, "config", "output", "json", "run"} == set(args)
+    assert all(args[name] is None for name in FIELDS)
+
+
+def test_options_are_the_settings():
+    found = make(
+        *("--train", "a.en", "b.de", "--dropout", 0.2, "--no-norm-first", "--epochs", 3),
+        *("--subword-dropout", 0.1, 0, "--position", "rotary", "--split-sentences"),
+    )
+    assert found == Settings.from_preset(
+        "tiny", train=("a.en", "b.de"), dropout=0.2, norm_first=False, epochs=3,
+        subword_dropout=(0.1, 0.0), position="rotary", split_sentences=True,
+    )  # fmt: skip
+
+
+def test_options_win_over_the_file_and_the_file_over_the_preset(tmp_path):
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        Settings.from_preset("small", train=("a", "b"), seed=9).to_toml(run={"pairs_digest": "x"}),
+        encoding="utf-8",
+    )
+    found = make("--config", file, "--seed", 4)
+    assert found == Settings.from_preset("small", train=("a", "b"), seed=4)
+    file.write_text('preset = "base"\ntrain = ["a", "b"]\nepochs = 7\n', encoding="utf-8")
+    found = make("--config", file, "--dropout", 0.3)
+    assert found == Settings.from_preset("base", train=("a", "b"), epochs=7, dropout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--epochs", 0], "--epochs must be at least 1. Received: epochs=0"),
+        (["--epochs", "x"], "argument --epochs: invalid int value: 'x'"),
+        (["--model", "recurrent", "--r-drop", 1], "--r-drop needs --model 'transformer'"),
+        (["--lowercase"], "--lowercase, --normalization and --source-normalization need --format"),
+        (["--train", "a", "b"], "a: there is no such file. Check the path"),
+        (["--start-from", "nowhere"], "nowhere: there is no such file"),
+        (["--config", "nowhere"], "nowhere: there is no such file"),
+        (["--size", "tiny"], "unrecognized arguments: --size tiny"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(given, message, command):
+    status, out, err = command("train", *given)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_setting_of_the_file_that_is_unknown_is_refused(command, tmp_path):
+    (tmp_path / "my.toml").write_text("speed = 3\n", encoding="utf-8")
+    status, _, err = command("train", "--config", tmp_path / "my.toml")
+    assert status == 1
+    assert err.startswith("error: `speed` is no setting. The settings are preset, format, ")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ([], "dates-en-fr"),
+        (["--model", "recurrent"], "dates-en-fr-recurrent-lstm-additive"),
+        (["--train", "data/train.en", "data/train.de"], "train-en-de-tiny"),
+        (["--train", "train.en.gz", "train.de.gz", "--preset", "base"], "train-en-de-base"),
+        (["--train", "kat.train", "--format", "inflection"], "kat-symbols"),
+    ],
+)
+def test_the_name_of_a_run_tells_its_languages_and_preset(given, name):
+    assert train.default_name(make(*given)) == name
+
+
+def test_it_ends_with_the_figures_and_json_has_them(command, tmp_path, monkeypatch):
+    from keras_transformer.recipes import training
+    from keras_transformer.recipes.evaluation import Score
+
+    def run(settings, output):
+        print("from Keras")
+        return training.Run(None, [Score("exact_match", 50.0, "texts:2")], "Exact match: 50.00%")
+
+    monkeypatch.setattr(training, "train", run)
+    status, out, _ = command("train", "--output", tmp_path / "run")
+    assert (status, out.splitlines()) == (0, ["from Keras", "Exact match: 50.00%"])
+    status, out, err = command("train", "--output", tmp_path / "run", "--json")
+    found = json.loads(out)
+    assert found["scores"]["exact_match"]["value"] == 50.0
+    assert found["settings"]["preset"] == "dates"
+    assert found["output"] == str(tmp_path / "run")
+    assert "from Keras" in err
+
+
+def test_ctrl_c_says_how_to_go_on(command, tmp_path, monkeypatch):
+    from keras_transformer.recipes import training
+
+    def run(settings, output):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "train", run)
+    status, out, err = command("train", "--output", tmp_path / "run")
+    assert (status, err) == (130, "Interrupted.\n")
+    assert f"What was finished is in {tmp_path / 'run'}; run the same command to go on." in out
+
+
+# Processes.
+
+
+def write_words(folder, count, longest=None):
+    """Words and the same read backwards, for training and for a test."""
+    draws = random.Random(0)
+    words = ["".join(draws.choices("abcd", k=draws.randint(1, 6))) for _ in range(count)]
+    words += [longest] * bool(longest)
+    for name, part in (("train", words[: -count // 6]), ("test", words[-count // 6 :])):
+        lines = [f"{word}\t{word[::-1]}\n" for word in part]
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    return ["--format", "characters", "--train", folder / "train", "--test", folder / "test"]
+
+
+SMALL = ["--num-layers", 1, "--d-model", 16, "--num-heads", 2, "--d-ff", 16, "--max-shapes", 1]
+SMALL += ["--tokens-per-batch", 256, "--average", 0, "--measure-every", 1, "--no-xla-export"]
+
+
+def start(*given, **environment):
+    """Starts the command as a process."""
+    return subprocess.Popen(
+        [*COMMAND, "train", *map(str, given)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        # Under a shell in the background Ctrl-C is ignored, and a process takes that over.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def finish(*given, **environment):
+    """Runs the command; returns its status and all that it printed."""
+    process = start(*given, **environment)
+    printed = process.communicate(timeout=500)[0]
+    return process.returncode, printed
+
+
+def stop(output, number, *given):
+    """Runs the command and sends it a signal soon after it saved its first epoch."""
+    process = start(*given, "--output", output)
+    deadline = time.monotonic() + 300
+    while not (output / "state.npz").exists() and time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    process.send_signal(number)
+    printed = process.communicate(timeout=300)[0]
+    return process.returncode, printed
+
+
+def weights(output):
+    with np.load(output / "state.npz") as state:
+        return {name: state[name] for name in state.files}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_killed_or_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp_path, number):
+    job = [*write_words(tmp_path, 300), *SMALL, "--epochs", 4]
+    status, printed = stop(tmp_path / "run", number, *job)
+    assert status == (-number if number == signal.SIGKILL else 130), printed
+    assert "Traceback" not in printed
+    if number != signal.SIGKILL:
+        assert "run the same command to go on" in printed
+    status, again = finish(*job, "--output", tmp_path / "run")
+    assert status == 0, again
+    assert re.search("Going on from epoch [1-4]|Already trained", again)
+    status, whole = finish(*job, "--output", tmp_path / "whole")
+    assert status == 0, whole
+    ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert again.splitlines()[-1] == whole.splitlines()[-1]
+    assert not [file.name for file in (tmp_path / "run").iterdir() if file.name.startswith(".")]
+
+
+@pytest.mark.slow
+def test_words_read_backwards_are_learnt(tmp_path):
+    words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
+    random.Random(1).shuffle(words)
+    for name, part in (("train", words[:400]), ("test", words[400:])):
+        text = "".join(f"{word}\t{word[::-1]}\n" for word in part)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    job = ["--format", "characters", "--train", tmp_path / "train", "--test", tmp_path / "test"]
+    job += ["--dropout", 0.1, "--warmup-steps", 100, "--tokens-per-batch", 512, "--seed", 3]
+    status, printed = finish(*job, "--epochs", 50, "--output", tmp_path / "run")
+    assert status == 0, printed
+    figure = re.fullmatch(r"Exact match: (.+)% of 112 held-out pairs\.", printed.splitlines()[-1])
+    assert float(figure[1]) > 80
+
+
+@pytest.fixture
+def without_tensorflow(tmp_path):
+    """Runs the command in a process where importing TensorFlow fails."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for name in ("tensorflow", "tensorflow_text"):
+        (folder / f"{name}.py").write_text("raise ImportError('not here')", encoding="utf-8")
+    environment = dict(
+        PYTHONPATH=os.pathsep.join([str(folder), str(REPOSITORY)]),
+        XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+        JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"),
+    )
+    return lambda backend, *given: finish(*given, **environment, KERAS_BACKEND=backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_a_run_without_tensorflow_goes_on_and_is_exported_with_it(
+    tmp_path, without_tensorflow, backend
+):
+    pytest.importorskip(backend)
+    from keras_transformer.recipes.runs import load_translator
+
+    output = tmp_path / "run"
+    # On JAX, whose loop is fast, a word longer than what a Translator reads unless it is told.
+    files = write_words(tmp_path, 240, longest="abcd" * {"jax": 60, "torch": 5}[backend])
+    options = [*files, *SMALL, "--right-to-left", "--average", 2, "--output", output]
+    status, printed = without_tensorflow(backend, *options, "--epochs", 1)
+    assert status == 0, printed
+    assert f"Export it where TensorFlow is: keras-transformer export {output}" in printed
+    steps = {"jax": 2, "torch": 1}[backend]
+    more = ("--epochs", 2, "--steps-per-execution", steps)
+    status, printed = without_tensorflow(backend, *options, *more)
+    assert status == 0, printed
+    assert "Going on from epoch 1" in printed
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"]
+    other = {"jax": "torch", "torch": "jax"}[backend]
+    if importlib.util.find_spec(other):
+        status, printed = without_tensorflow(other, *options, "--epochs", 3)
+        assert status == 1
+        assert f"backend was '{backend}' and is '{other}'" in printed
+    with open(output / "predictions.tsv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    found = load_translator(output)([row["source"] for row in rows])
+    same = [ours == row["output"] for ours, row in zip(found, rows, strict=True)]
+    assert sum(same) >= 0.9 * len(same)  # of a model that knows little, two tokens may tie
+    status, printed = finish_export(output)
+    assert status == 0, printed
+    assert (output / "export" / "1" / "saved_model.pb").exists()
+
+
+def finish_export(output):
+    done = subprocess.run(
+        [*COMMAND, "export", str(output)],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_subwords_on_jax_have_bleu(tmp_path, without_tensorflow):
+    pytest.importorskip("jax")
+    pytest.importorskip("sacrebleu")
+    sentences = ["A man rides a horse.", "Ein Mann reitet auf einem Pferd.", "Two DOGS run."]
+    lines = [f"{sentences[n % 3]} {n}\t{sentences[(n + 1) % 3]} {n}\n" for n in range(60)]
+    (tmp_path / "pairs").write_text("".join(lines), encoding="utf-8")
+    status, printed = without_tensorflow(
+        *("jax", "--train", tmp_path / "pairs", "--test", tmp_path / "pairs", *SMALL),
+        *("--output", tmp_path / "run", "--lowercase", "--vocab-size", 100, "--epochs", 1),
+        *("--normalization", "nfkc", "--beam-size", 3, "--length-penalty", 1),
+    )
+    assert status == 0, printed
+    assert printed.splitlines()[-1].startswith("lower-cased BLEU: ")
+
+
+@pytest.mark.slow
+def test_the_default_learns_dates_within_its_promise(tmp_path):
+    status, printed = finish("--output", tmp_path / "dates")
+    assert status == 0, printed
+    figure = printed.splitlines()[-1]
+    assert figure.startswith("Exact match: ")
+    assert float(figure.split()[2].rstrip("%")) >= 98.0

@@ -1,0 +1,147 @@
+import keras
+import pytest
+
+from keras_transformer import FusedAdam, RotaryPositionalEncoding
+from keras_transformer.recipes.build import build_model, describe, say_which_precision_pays
+from keras_transformer.recipes.settings import PRESETS, RECURRENT_SIZES, Settings
+
+TEXT = ("a", "b")
+
+
+def rates(model, *steps):
+    return [float(model.optimizer._learning_rate(step)) for step in steps]
+
+
+def test_parts_of_the_recipe_may_be_given():
+    settings = Settings.from_preset(
+        train=TEXT, learning_rate=0.005, warmup_steps=2000, dropout=0.2, norm_first=False,
+        inner_dropout=0.1, r_drop=5, position="rotary", remat=True, label_smoothing=0.2,
+        clip_norm=2.0,
+    )  # fmt: skip
+    model = build_model(settings, vocab_size=20)
+    assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
+    assert (model.attention_dropout, model.feed_forward_dropout) == (0.1, 0.1)
+    assert isinstance(model.encoder.position, RotaryPositionalEncoding)
+    assert model.encoder.remat
+    assert (model.loss.label_smoothing, model.optimizer.global_clipnorm) == (0.2, 2.0)
+    found = rates(model, 1999, 2000, 2001)
+    assert max(found) == pytest.approx(0.005, rel=1e-3)
+    assert found[1] > found[2]
+    plain = build_model(Settings.from_preset(train=TEXT), vocab_size=20)
+    assert not plain.encoder.remat
+    assert plain.optimizer.global_clipnorm is None
+
+
+def test_an_update_of_several_batches_is_the_mean_over_their_tokens():
+    settings = Settings.from_preset(accumulate=4, warmup_steps=100)
+    model = build_model(settings, vocab_size=20)
+    assert model.optimizer.gradient_accumulation_steps == 4
+    assert model.loss.reduction == "sum"
+    assert rates(model, 399)[0] == pytest.approx(settings.learning_rate, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("precision", "compute", "compiled"),
+    [
+        ("float32", "float32", True),
+        ("mixed_bfloat16", "bfloat16", False),  # on a processor XLA gains nothing from it
+        ("mixed_float16", "float16", True),
+    ],
+)
+def test_a_precision_is_the_models_and_float16_scales_its_loss(precision, compute, compiled):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)  # as `train` does
+    try:
+        model = build_model(Settings.from_preset(precision=precision), vocab_size=20)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert (model.compute_dtype, model.variable_dtype) == (compute, "float32")
+    assert model.jit_compile == compiled
+    is_scaled = isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert is_scaled == (precision == "mixed_float16")
+    optimizer = model.optimizer.inner_optimizer if is_scaled else model.optimizer
+    assert isinstance(optimizer, FusedAdam)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "preset", "said"),
+    [
+        ("fpu avx512f avx512_bf16", "float32", "base", "--precision mixed_bfloat16 is about 1.5"),
+        ("fpu avx512f avx512_bf16", "float32", "tiny", ""),
+        ("fpu avx512f avx512_bf16", "mixed_bfloat16", "base", ""),
+        ("fpu avx2", "mixed_bfloat16", "base", "has no instructions for bfloat16"),
+        ("fpu avx2", "float32", "base", ""),
+        (None, "mixed_bfloat16", "base", ""),
+    ],
+)
+def test_it_says_which_precision_the_processor_is_made_for(
+    flags, precision, preset, said, tmp_path, capsys
+):
+    cpuinfo = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpuinfo.write_text(f"model name : a processor\nflags : {flags}\n", encoding="utf-8")
+    settings = Settings.from_preset(preset, train=TEXT, precision=precision)
+    say_which_precision_pays(settings, cpuinfo)
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert bool(said) == bool(printed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("preset", "widths", "dropout", "num_weights"),
+    [
+        ("mini", (2, 128, 4, 256), 0.1, 663_040),
+        # Wu et al. 2021, "Good for Misconceived Reasons", table 1.
+        ("tiny", (4, 128, 4, 256), 0.3, 1_325_568),
+        ("small", (6, 512, 4, 1024), 0.3, 31_545_344),
+        # Vaswani et al. 2017, table 3; what it counts has embeddings of 37,000 tokens besides.
+        ("base", (6, 512, 8, 2048), 0.1, 44_138_496),
+        ("big", (6, 1024, 16, 4096), 0.3, 176_357_376),
+        ("symbols", (2, 128, 4, 512), 0.3, 926_720),
+        # Wu et al. 2021, "Applying the Transformer to Character-level Transduction", table 1.
+        ("symbols-paper", (4, 256, 4, 1024), 0.3, 7_373_824),
+    ],
+)
+def test_every_preset_is_the_published_one(preset, widths, dropout, num_weights):
+    # An attention has a = 4 (d d + d) weights, a feed-forward network f = 2 d d_ff + d_ff + d and a
+    # norm n = 2 d. Layers: L (3 a + 2 f + 5 n), and two norms more where they come first.
+    form = "characters" if preset.startswith("symbols") else "text"
+    settings = Settings.from_preset(preset, train=("a",), format=form)
+    model = build_model(settings, vocab_size=20)
+    assert (model.num_layers, model.d_model, model.num_heads, model.d_ff) == widths
+    assert (settings.dropout, model.dropout) == (dropout, dropout)
+    assert model.count_params() - 20 * model.d_model == num_weights
+    assert model.jit_compile == (model.d_model < 512)  # on a processor, as tests are
+    warmup = settings.warmup_steps
+    at_peak, later = rates(model, warmup, 2 * warmup)
+    assert at_peak == pytest.approx(settings.learning_rate, rel=1e-2)
+    assert later < at_peak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", RECURRENT_SIZES)
+def test_a_recurrent_model_has_about_as_many_parameters_as_the_transformer(preset):
+    form = "characters" if preset.startswith("symbols") else "text"
+    vocab_size = 60 if form == "characters" else PRESETS[preset].get("vocab_size", 8000)
+    theirs, ours = (
+        build_model(
+            Settings.from_preset(preset, train=("a",), format=form, model=kind),
+            vocab_size=vocab_size,
+        )
+        for kind in ("transformer", "recurrent")
+    )
+    limit = 0.03 if form == "text" else 0.6  # of symbols: of the same order
+    assert ours.count_params() == pytest.approx(theirs.count_params(), rel=limit)
+
+
+def test_a_description_says_what_was_chosen():
+    assert describe(Settings.from_preset()) == "Transformer, preset dates"
+    recurrent = Settings.from_preset(model="recurrent")
+    assert describe(recurrent) == "recurrent, LSTM, additive attention, preset dates"
+    chosen = dict(similarity="none", cell="gru", scheduled_sampling=0.25)
+    settings = Settings.from_preset(model="recurrent", **chosen)
+    text = "recurrent, GRU, no attention, scheduled sampling 0.25, preset dates"
+    assert describe(settings) == text
+    model = build_model(settings, vocab_size=20)
+    assert (model.cell, model.attention, model.scheduled_sampling) == ("gru", None, 0.25)

@@ -1,0 +1,64 @@
+import pytest
+
+from keras_transformer.recipes.corpus import Corpus
+from keras_transformer.recipes.graph_texts import GraphTexts
+from keras_transformer.recipes.settings import Settings
+from keras_transformer.text import SymbolTokenizer
+
+PAIRS = [("ﬁne １", "ｆein …")] * 20
+
+
+def texts_of(path, pairs=PAIRS, **given):
+    settings = Settings.from_preset(**{"train": ("a",), "vocab_size": 60, **given})
+    return GraphTexts(path, settings, Corpus(pairs, pairs[:3], pairs[:3]))
+
+
+@pytest.mark.parametrize(("rule", "separate"), [("nfkc", False), ("nmt_nfkc", True)])
+def test_sources_may_be_normalized_more_than_targets(tmp_path, rule, separate):
+    given = dict(lowercase=True, source_normalization=rule, separate_vocabularies=separate)
+    for _ in range(2):  # a run goes on with what it has
+        texts = texts_of(tmp_path, **given)
+        target, source = texts.target, texts.source
+        assert target.detokenize(target.tokenize(["ｆEIN …"])).numpy()[0].decode() == "ｆein …"
+        assert source.detokenize(source.tokenize(["ﬁNE １"])).numpy()[0] == b"fine 1"
+    assert (source.model == target.model) == (not separate)
+    sizes = {"source_vocab_size": source.vocab_size, "target_vocab_size": target.vocab_size}
+    assert texts.vocab_sizes == (sizes if separate else {"vocab_size": source.vocab_size})
+
+
+def test_it_says_that_the_texts_allow_fewer_pieces(tmp_path, capsys):
+    texts = texts_of(tmp_path, vocab_size=5000)
+    size = f"{texts.source.vocab_size:,}"
+    assert f"allow {size} pieces, fewer than the 5,000 asked for" in capsys.readouterr().out
+
+
+def test_symbols_of_targets_may_be_written_from_the_end(tmp_path):
+    pairs = [("t o o l", "t uː l"), ("l o t", "l o t")]
+    for right_to_left in (True, True, False):  # the second time from the files
+        path = tmp_path / str(right_to_left)
+        path.mkdir(exist_ok=True)
+        given = dict(format="g2p", right_to_left=right_to_left)
+        texts = texts_of(path, pairs, **given)
+        assert isinstance(texts.source, SymbolTokenizer)
+        assert (texts.source.reverse, texts.target.reverse) == (False, right_to_left)
+        assert (
+            texts.tokenize("target", "t l")
+            == texts.tokenize("source", "t l")[:: -1 if right_to_left else 1]
+        )
+        assert texts.pieces("source", texts.tokenize("source", "o t")) == ["o", "t"]
+
+
+def test_a_run_that_starts_from_another_has_its_vocabulary(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first = texts_of(tmp_path / "one")
+    other = [("x y z", "z y x")] * 20
+    second = texts_of(tmp_path / "two", other, start_from=str(tmp_path / "one"))
+    assert second.source.to_bytes() == first.source.to_bytes()
+
+
+def test_both_directions_are_twice_the_pairs(tmp_path):
+    texts = texts_of(tmp_path)
+    assert texts.training_batches(0).report.num_pairs == 20
+    assert texts.training_batches(0, turned_too=True).report.num_pairs == 40
+    assert texts.validation_batches().report.num_pairs == 3

@@ -1,0 +1,74 @@
+import pytest
+
+from keras_transformer.recipes.pair_formats import read_file
+
+
+@pytest.mark.parametrize(
+    ("format", "line", "expected"),
+    [
+        ("inflection", "go on\twent\tV;PST", ("g o ▁ o n <V> <PST>", "w e n t")),
+        ("inflection", "ház\tházban\tN;IN+ESS", ("h á z <N> <IN> <ESS>", "h á z b a n")),
+        ("inflection", "ab\tabom\tN;SG;PSS1S", ("a b <N> <SG> <PSS> <1> <S>", "a b o m")),
+        ("inflection", "a\tb\tARGAC3P+ARGNO1S", ("a <ARGAC> <3> <P> <ARGNO> <1> <S>", "b")),
+        ("inflection", "a\tb\tLGSPEC02;IN+ABL", ("a <LGSPEC02> <IN> <ABL>", "b")),
+        ("g2p", "ab\tɒ  pː", ("a b", "ɒ pː")),
+        ("scan", "IN: run twice OUT: I_RUN I_RUN", ("run twice", "I_RUN I_RUN")),
+        ("scan", "IN: run  twice  OUT:  I_RUN I_RUN ", ("run twice", "I_RUN I_RUN")),
+        ("characters", "ab c\tx", ("a b ▁ c", "x")),
+        ("characters", "a\u00a0b\tx", ("a ▁ b", "x")),
+        ("characters", "e\u0301\tx", ("\u00e9", "x")),  # NFC
+        ("text", "e\u0301\tשּׁ", ("e\u0301", "שּׁ")),  # as it is
+        ("text", "A man.\tEin\tMann.", ("A man.", "Ein Mann.")),
+    ],
+)
+def test_each_format_is_read(tmp_path, format, line, expected):
+    file = tmp_path / "pairs"
+    file.write_text(f"{line}\n\n{line}\n", encoding="utf-8")
+    assert read_file(file, format) == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("format", "line"),
+    [
+        ("inflection", "go\twent"),
+        ("g2p", "ab"),
+        ("scan", "OUT: x"),
+        ("characters", "a\t"),
+        ("text", "A man."),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, format, line):
+    file = tmp_path / "pairs"
+    file.write_text(f"\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=f"line 2 must .*, in the format '{format}'. Received: '"):
+        read_file(file, format)
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "pairs").write_text("\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no line has a pair"):
+        read_file(tmp_path / "pairs", "characters")
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "number"),
+    [
+        ("inflection", "inflection/kat.dev", 1000),
+        ("g2p", "g2p/hun_dev.tsv", 1000),
+        ("scan", "scan/tasks_test_simple.txt", 4182),
+    ],
+)
+def test_real_files_are_read(shared, format, name, number):
+    found = read_file(shared(f"data/{name}"), format)
+    assert len(found) == number
+    for source, target in found:
+        if format == "inflection":
+            assert "<" in source
+            assert "<" not in target
+        elif format == "scan":
+            assert "I_" not in source
+            assert "I_" in target
+        else:
+            assert max(map(len, source.split())) == 1
+    if format == "g2p":
+        assert max(len(phone) for _, target in found for phone in target.split()) > 1

@@ -1,0 +1,142 @@
+import dataclasses
+import math
+import tomllib
+
+import pytest
+
+from keras_transformer.recipes.settings import FIELDS, PRESETS, Settings, read_settings
+
+
+@pytest.mark.parametrize(
+    ("given", "preset"),
+    [
+        ({}, "dates"),
+        ({"train": ("a", "b")}, "tiny"),
+        ({"train": "a", "format": "g2p"}, "symbols"),
+    ],
+)
+def test_the_format_chooses_the_preset(given, preset):
+    settings = Settings.from_preset(**given)
+    assert settings.preset == preset
+    for name, value in PRESETS[preset].items():
+        assert getattr(settings, name) == value
+
+
+def test_what_is_given_wins_over_the_preset_and_the_preset_over_the_defaults():
+    settings = Settings.from_preset("base", train=("a", "b"), dropout=0.2)
+    assert (settings.dropout, settings.d_model, settings.label_smoothing) == (0.2, 512, 0.1)
+    assert Settings.from_preset("tiny", train=("a",)) == Settings(train=("a",))
+
+
+# Peaks of Vaswani et al. 2017, equation 3: 1 / sqrt(d_model * warm-up steps).
+@pytest.mark.parametrize(("preset", "peak"), [("base", 0.000699), ("big", 0.000494)])
+def test_the_rate_of_the_papers_presets_is_that_of_its_schedule(preset, peak):
+    assert PRESETS[preset]["learning_rate"] == pytest.approx(peak, rel=1e-3)
+
+
+def test_a_recurrent_model_has_its_own_sizes_and_none_of_the_transformers_options():
+    settings = Settings.from_preset("symbols", train=("a",), format="g2p", model="recurrent")
+    assert (settings.num_layers, settings.d_model) == (1, 200)
+    assert settings.position == FIELDS["position"].default
+    for name, value in dict(norm_first=False, r_drop=1.0, remat=True, position="alibi").items():
+        with pytest.raises(ValueError, match=f"`{name}` needs `model` 'transformer'"):
+            Settings.from_preset(model="recurrent", **{name: value})
+    for name, value in dict(cell="gru", similarity="dot", scheduled_sampling=0.5).items():
+        with pytest.raises(ValueError, match=f"`{name}` needs `model` 'recurrent'"):
+            Settings.from_preset(**{name: value})
+
+
+TEXT = dict(train=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(epochs=0), "`epochs` must be at least 1. Received: epochs=0"),
+        (dict(epochs=2.5), "`epochs` must be a whole number. Received: epochs=2.5"),
+        (dict(epochs=True), "`epochs` must be a whole number. Received: epochs=True"),
+        (dict(lowercase="yes"), "`lowercase` must be a true or false. Received: lowercase='yes'"),
+        (dict(train=3.5), "`train` must be a string. Received: train=3.5"),
+        (dict(dropout=1), "`dropout` must be below 1. Received: dropout=1.0"),
+        (dict(dropout=math.nan), "`dropout` must be at least 0. Received: dropout=nan"),
+        (dict(minutes=0), "`minutes` must be above 0. Received: minutes=0.0"),
+        (dict(learning_rate=math.inf), "`learning_rate` must be a finite number"),
+        (dict(learning_rate=0), "`learning_rate` must be above 0"),
+        (dict(max_length=10), "`max_length` must be at least 16"),
+        (dict(seed=2**32), r"`seed` must be below 2\*\*32"),
+        (dict(label_smoothing=1), "`label_smoothing` must be below 1"),
+        (dict(length_penalty=-1), "`length_penalty` must be at least 0"),
+        (dict(position="polar"), "`position` must be one of sinusoidal, rotary"),
+        (dict(preset="huge"), "`preset` must be one of dates, mini"),
+        (dict(d_model=30), "`d_model` must be a multiple of `num_heads`, 4"),
+        (dict(speed=1), "`speed` is no setting. The settings are preset, format"),
+        (dict(subword_dropout=(0.1, 1)), "`subword_dropout` must be below 1"),
+        (dict(subword_dropout=(0.1, 0, 0)), "`subword_dropout` must be one rate, or two"),
+        (dict(batches_per_epoch=3, accumulate=2), "must be a multiple of `accumulate`, 2"),
+        (dict(accumulate=2, precision="mixed_float16"), "`accumulate` needs `precision`"),
+        (dict(both_directions=1, separate_vocabularies=True), "needs one vocabulary"),
+        (dict(steps_per_execution=2), "above 1 needs `backend` 'jax'"),
+        (dict(lowercase=True), "need `format` 'text'"),
+        (dict(normalization="nfc"), "need `format` 'text'"),
+        (dict(validation=("a", "b")), "`validation` and `test` need `train`"),
+        (dict(format="g2p"), "`train` names files for every `format` but 'dates'"),
+        (dict(TEXT, format="dates"), "`train` names files for every `format` but 'dates'"),
+        (dict(TEXT, format="g2p"), "`train` must be at most 1 file for 'g2p'"),
+        (dict(train=("a", "b", "c")), "`train` must be at most 2 files for 'text'"),
+        (dict(TEXT, right_to_left=True), "`right_to_left` needs a `format` of symbols"),
+        (
+            dict(train="a", format="scan", separate_vocabularies=True),
+            "`separate_vocabularies` needs `format` 'text' or 'dates'",
+        ),
+        (dict(train="a", format="scan", subword_dropout=0.1), "needs `format` 'text' or 'dates'"),
+        (
+            dict(TEXT, source_normalization="nmt_nfkc"),
+            "`source_normalization` must be one of identity, nfc, nfkc, or as `normalization`",
+        ),
+        (dict(TEXT, backend="jax", subword_dropout=0.1), "needs `backend` 'tensorflow'"),
+        (dict(TEXT, backend="jax", tensorboard=True), "needs `backend` 'tensorflow'"),
+        (dict(TEXT, backend="torch", batches_per_epoch=4), "needs `backend` 'tensorflow'"),
+        (dict(TEXT, backend="jax", normalization="a.tsv"), "by a file of rules needs"),
+    ],
+)
+def test_what_is_wrong_or_does_not_go_together_is_refused(given, message):
+    given = {"backend": "tensorflow", **given}
+    with pytest.raises(ValueError, match=message):
+        Settings.from_preset(given.pop("preset", None), **given)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings.from_preset(),
+        Settings.from_preset(
+            train=('a "b" \\ \u00fc\u2028\x7f\t', "b"), subword_dropout=(0.1, 0.0), minutes=2.5,
+            split_sentences=False, source_normalization="nfkc", learning_rate=1e-05,
+        ),
+    ],
+)  # fmt: skip
+def test_a_file_gives_the_settings_back_and_what_else_is_in_it(settings, tmp_path):
+    text = settings.to_toml(run={"pairs_digest": "0f", "training_pairs": 3})
+    assert tomllib.loads(text)["run"] == {"pairs_digest": "0f", "training_pairs": 3}
+    (tmp_path / "settings.toml").write_text(text, encoding="utf-8", newline="")
+    values, run = read_settings(tmp_path / "settings.toml")
+    assert Settings(**values) == settings
+    assert run == {"pairs_digest": "0f", "training_pairs": 3}
+
+
+def test_a_file_that_is_not_there_or_no_toml_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="nowhere: there is no such file. Check the path"):
+        read_settings(tmp_path / "nowhere")
+    (tmp_path / "bad").write_text("epochs 3", encoding="utf-8")
+    with pytest.raises(ValueError, match="bad: is no TOML .*line 1.*Correct the file"):
+        read_settings(tmp_path / "bad")
+
+
+def test_what_may_change_is_no_difference():
+    one = Settings.from_preset(epochs=3)
+    free = dict(epochs=9, minutes=1.0, beam_size=2, length_penalty=0.0, tensorboard=True)
+    free |= dict(xla_export=False, split_sentences=True)
+    assert one.differences(dataclasses.replace(one, **free)) == ""
+    other = dataclasses.replace(one, dropout=0.2, seed=4)
+    assert one.differences(other) == "dropout was 0.1 and is 0.2, seed was 1 and is 4"
+    assert one.differences(other, ["seed", "d_model"]) == "seed was 1 and is 4"

@@ -1,0 +1,295 @@
+"""A training run in this process: stopped, gone on with, refused, and what it leaves."""
+
+import csv
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.recipes import build, training
+from keras_transformer.recipes.run_directory import RunDirectory
+from keras_transformer.recipes.runs import load_translator
+from keras_transformer.recipes.settings import Settings, read_settings
+from keras_transformer.recipes.training import make_stages, reads_single_sentences, train
+
+FILES = {
+    "README.txt",
+    "attention.png",
+    "export",
+    "history.csv",
+    "learning_curve.png",
+    "model.keras",
+    "predictions.tsv",
+    "settings.toml",
+    "source.tokenizer",
+    "state.npz",
+    "summary.txt",
+    "translations.txt",
+}
+
+
+@pytest.fixture(scope="module")
+def plainly():
+    """Steps are not compiled by XLA, which takes longer than they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "xla_pays", lambda settings: False)
+        yield
+
+
+def small(corpus, **given):
+    parts = {
+        name: tuple(str(corpus / f"{file}.{ending}") for ending in ("en", "xx"))
+        for name, file in (("train", "text"), ("validation", "test"), ("test", "test"))
+    }
+    sizes = dict(num_layers=1, d_model=16, num_heads=2, d_ff=16, max_shapes=1, vocab_size=60)
+    steps = dict(tokens_per_batch=512, epochs=2, warmup_steps=10, learning_rate=0.01, beam_size=2)
+    return Settings.from_preset("tiny", **{**parts, **sizes, **steps, "xla_export": False, **given})
+
+
+def rows_of(output):
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class Stop(keras.callbacks.Callback):
+    """Interrupts a training in an epoch, as Ctrl-C does."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.epoch_now == self.epoch:
+            raise KeyboardInterrupt
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch_now = epoch
+
+
+@pytest.fixture(scope="module")
+def stopped(corpus, tmp_path_factory, plainly):
+    """A run that was interrupted in its second epoch, then run again: its directory and scores."""
+    output = tmp_path_factory.mktemp("runs") / "run"
+    settings = small(corpus)
+    check_loss = training.CheckLoss
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, output)
+        assert RunDirectory(output).epochs_done() == 1
+    assert training.CheckLoss is check_loss
+    return output, train(settings, output)
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory, plainly):
+    """The directory of the same run without a stop, two epochs."""
+    output = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "finish_run", lambda *given: None)
+        train(small(corpus), output)
+    return output
+
+
+@pytest.fixture
+def without_export(monkeypatch):
+    """Runs write no SavedModel, which takes longer than they do."""
+    monkeypatch.setattr(RunDirectory, "export", lambda *given: None)
+
+
+def weights_of(output):
+    with np.load(output / "state.npz") as state:
+        return {name: state[name] for name in state.files}
+
+
+def test_a_run_stopped_and_started_again_ends_with_the_bits_of_a_whole_one(stopped, whole):
+    ours, theirs = weights_of(stopped[0]), weights_of(whole)
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    assert [row["epoch"] for row in rows_of(stopped[0])] == ["1", "2"]
+    assert [row["val_loss"] for row in rows_of(stopped[0])] == [
+        row["val_loss"] for row in rows_of(whole)
+    ]
+
+
+def test_it_ends_with_every_file_and_the_figures(stopped):
+    output, made = stopped
+    names = {file.name for file in output.iterdir()}
+    assert names == FILES
+    figures = {"loss", "val_loss", "val_perplexity", "learning_rate", "seconds"}
+    assert figures <= set(rows_of(output)[0])
+    assert [line.split(":")[0] for line in made.summary.splitlines()] == [
+        "Exact match", "chrF", "BLEU", "lower-cased BLEU",
+    ]  # fmt: skip
+    assert "case:lc" in made.summary.splitlines()[-1]
+    assert (output / "summary.txt").read_text(encoding="utf-8") == f"{made.summary}\n"
+    assert [score.name for score in made.scores][-1] == "lower-cased bleu"
+
+
+def test_its_translations_are_those_of_the_model_it_kept(stopped, corpus):
+    output, _ = stopped
+    lines = (output / "translations.txt").read_text(encoding="utf-8").splitlines()
+    sources = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    assert load_translator(output)(sources) == lines
+    assert lines[5] == ""
+    with open(output / "predictions.tsv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [row["source"] for row in rows] == sources
+    assert [row["output"] for row in rows] == lines
+
+
+def test_a_finished_run_is_measured_again_and_not_trained(
+    stopped, corpus, capsys, plainly, without_export
+):
+    output, made = stopped
+    again = train(small(corpus), output)
+    assert "Already trained: 2 epochs" in capsys.readouterr().out
+    assert again.scores == made.scores
+
+
+def test_settings_that_differ_are_refused_and_the_files_stay(stopped, corpus, plainly):
+    output, _ = stopped
+    before = (output / "settings.toml").read_bytes()
+    with pytest.raises(ValueError, match="holds another run: dropout was 0.3 and is 0.1"):
+        train(small(corpus, dropout=0.1), output)
+    assert (output / "settings.toml").read_bytes() == before
+    assert read_settings(output / "settings.toml")[1]["training_pairs"] == 198
+
+
+def test_other_texts_in_files_of_the_same_names_are_refused(stopped, corpus, tmp_path, plainly):
+    output, _ = stopped
+    settings = small(corpus)
+    with pytest.MonkeyPatch.context() as patch:
+        read = training.read_corpus
+
+        def changed(settings):
+            found = read(settings)
+            return found._replace(train=[*found.train[:-1], ("a", "b")])
+
+        patch.setattr(training, "read_corpus", changed)
+        with pytest.raises(ValueError, match="holds another run: pairs_digest was"):
+            train(settings, output)
+
+
+def test_a_run_may_start_from_another(stopped, corpus, tmp_path, capsys, plainly, monkeypatch):
+    """It has the other's vocabulary and weights; a model of another size is refused."""
+    monkeypatch.setattr(training, "finish_run", lambda *given: None)
+    before = str(stopped[0])
+    start = dict(start_from=before, epochs=1, warmup_steps=10, learning_rate=1e-9)
+    train(small(corpus, **start), tmp_path / "run")
+    assert f"Starting from the model of {before}" in capsys.readouterr().out
+    best = min(float(row["val_loss"]) for row in rows_of(stopped[0]))
+    (row,) = rows_of(tmp_path / "run")
+    assert float(row["val_loss"]) == pytest.approx(best, rel=1e-3)  # at a rate next to none
+    for wrong, message in (
+        (dict(start_from=str(tmp_path)), "holds no run with a model to start from"),
+        (dict(start, d_model=32), "is no run to start from: d_model was 16 and is 32"),
+        (dict(start, lowercase=True), "start from: lowercase was False and is True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train(small(corpus, **wrong), tmp_path / "other")
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_one_line(corpus, tmp_path, plainly):
+    with pytest.raises(ValueError, match="the training has diverged. The epochs before are kept"):
+        train(small(corpus, learning_rate=1e30, warmup_steps=1), tmp_path / "run")
+    assert RunDirectory(tmp_path / "run").epochs_done() == 0
+
+
+def test_another_backend_than_keras_has_is_refused(corpus, tmp_path):
+    settings = dataclasses.replace(small(corpus), backend="jax")
+    with pytest.raises(ValueError, match="`backend` must be that of Keras, tensorflow"):
+        train(settings, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path, plainly):
+    """All options of a recipe at once, two vocabularies among them."""
+    settings = small(
+        corpus, lowercase=True, accumulate=2, average=2, measure_every=1, epochs=3,
+        batches_per_epoch=4, tensorboard=True, r_drop=1, subword_dropout=0.1,
+        separate_vocabularies=True, bleu_tokenize="char", precision="mixed_bfloat16",
+    )  # fmt: skip
+    output = tmp_path / "run"
+    try:
+        made = train(settings, output)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert "tok:char" in made.summary.splitlines()[-1]
+    assert {"source.tokenizer", "target.tokenizer"} <= {file.name for file in output.iterdir()}
+    assert {file.name for file in (output / "epochs").iterdir()} == {
+        "weights-0002.npz", "weights-0003.npz",
+    }  # fmt: skip
+    rows = rows_of(output)
+    for name in ("val_bleu", "val_chrf", "tokens_per_second", "gradient_norm", "padding_ratio"):
+        assert all(float(row[name]) >= 0 for row in rows), name
+    assert (output / "tensorboard" / "train").is_dir()
+    best = max(range(3), key=lambda epoch: float(rows[epoch]["val_bleu"])) + 1
+    assert json.loads((output / "model.keras.json").read_text(encoding="utf-8"))["epoch"] == best
+    upper = load_translator(output)(["MY CAT", "my cat"])
+    assert upper[0] == upper[1] == upper[0].lower()
+
+
+@pytest.mark.slow
+def test_both_directions_come_first_and_twice_the_tokens(corpus, tmp_path, capfd, plainly):
+    settings = small(corpus, both_directions=2, epochs=3, average=1, measure_every=3)
+    train(settings, tmp_path / "run")
+    printed = capfd.readouterr()
+    # The last epoch of both directions is not the run's last.
+    assert "epoch 3: bleu" in printed.out
+    assert "epoch 2: bleu" not in printed.out
+    assert "396 of 396 pairs" in printed.err
+    tokens = [float(row["tokens"]) for row in rows_of(tmp_path / "run")]
+    assert tokens[0] == tokens[1]
+    # The words backwards are as many tokens as the words are, but for the vocabulary.
+    assert 1.8 < tokens[0] / tokens[2] < 2.2
+
+
+class Batches:
+    """Notes which batches are asked for."""
+
+    def training_batches(self, first_epoch, turned_too=False):
+        return (first_epoch, turned_too)
+
+
+@pytest.mark.parametrize(
+    ("both", "epochs", "done", "expected"),
+    [
+        (0, 4, 0, [(4, (0, False))]),
+        (0, 4, 3, [(4, (3, False))]),
+        (2, 4, 0, [(2, (0, True)), (4, (2, False))]),
+        (2, 4, 1, [(2, (1, True)), (4, (2, False))]),
+        (2, 4, 2, [(4, (2, False))]),
+        (4, 2, 0, [(2, (0, True))]),
+        (4, 4, 4, [(4, (4, False))]),
+    ],
+)
+def test_stages_are_what_is_left_to_train(both, epochs, done, expected):
+    settings = Settings.from_preset(both_directions=both, epochs=epochs)
+    assert make_stages(settings, Batches(), done) == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "given", "split"),
+    [
+        (["A dog runs."] * 20, None, True),
+        (["A dog. It runs."] + ["A dog runs."] * 19, None, True),
+        (["A dog. It runs."] * 4 + ["A dog runs."] * 16, None, False),
+        (["A dog. It runs."] * 20, True, True),
+        (["A dog runs."] * 20, False, False),
+    ],
+)
+def test_the_export_divides_texts_where_the_training_had_single_sentences(
+    sources, given, split, capsys
+):
+    settings = Settings.from_preset(train=("a", "b"), split_sentences=given)
+    assert reads_single_sentences(settings, [(source, "") for source in sources]) is split
+    shown = f"the export reads {'each sentence on its own' if split else 'texts whole'}"
+    assert (shown in capsys.readouterr().out) == (given is None)
+
+
+def test_dates_are_read_whole():
+    assert reads_single_sentences(Settings.from_preset(), [("20. November", "")]) is False
