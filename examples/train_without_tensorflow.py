@@ -1,220 +1,97 @@
-"""Trains on a GPU or processor with JAX or PyTorch, where TensorFlow is not installed.
+"""Learns to spell words backwards on JAX or PyTorch, where TensorFlow is not installed.
 
-    KERAS_BACKEND=jax python examples/train_without_tensorflow.py --format inflection \\
-        --train kat.train --validation kat.dev --test kat.gold --output runs/kat
-    paste train.en train.de >train.tsv
-    KERAS_BACKEND=jax python examples/train_without_tensorflow.py --format text --size tiny \\
-        --train train.tsv --test test.tsv --output runs/multi30k
+    KERAS_BACKEND=jax python examples/train_without_tensorflow.py
 
-Formats and options are those of transduce.py, and `text`: two columns of text in subwords.
-Stopped with Ctrl-C or by a crash, the same command goes on. At the end it prints how to write the
-SavedModel of strings where TensorFlow is installed.
+Ids come from a dictionary of characters, batches from `PairDataset`, and outputs from
+`model.generate`. Half a minute to two minutes. For files of pairs see `keras-transformer train`.
 """
 
+import argparse
 import os
-import sys
-import time
-
-STARTED = time.perf_counter()
+import random
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
+import numpy as np
 
-from installed import check_installed
-from keras_transformer import BeamSearch, GreedySearch
-from keras_transformer.batches import PairDataset
-from keras_transformer.callbacks import ExactResume
-from keras_transformer.recipes.run_directory import (
-    RunDirectory,
-    digest_of,
-    in_utf8,
-    run_program,
-    say,
+from keras_transformer import (
+    BeamSearch,
+    MaskedAccuracy,
+    MaskedCrossentropy,
+    Transformer,
+    WarmupSchedule,
 )
-from plain_transducer import Transducer, how_to_export
-from plain_vocabulary import FORMS, Subwords, Symbols
-from symbol_pairs import READERS
-from transduce_options import SETTINGS, check_arguments, make_parser
-from transduce_results import summary_of, write_predictions
-from transduce_training import compiled_model, read_corpus, train_model
+from keras_transformer.batches import PairDataset
 
-RULES = (*FORMS, "nmt_nfkc", "nmt_nfkc_cf")
-EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
-SHORTEST = 16  # a Translator reads at least so many tokens
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+FIRST_ID = 4  # 0 is padding, 2 begins a target and 3 ends a text
+EOS_ID = 3
+LONGEST = 8
 
 
 def main():
-    """Runs the program; returns its exit status."""
-    args = parse_arguments()
-    return run_program(run, args, STARTED)
+    """Makes words, trains, and tests on words that the training did not have."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=12)
+    args = parser.parse_args()
+    keras.utils.set_random_seed(1)
+    print(f"Keras runs on {keras.backend.backend()}.")
 
-
-def parse_arguments():
-    """Returns the command line's arguments, checked."""
-    parser = make_parser(__doc__, formats=READERS)
-    parser.add_argument("--vocab-size", type=int, help="subwords of `text`; 8000 when not given")
-    parser.add_argument(
-        "--lowercase", action="store_true", help="`text` without capitals, in BLEU too"
-    )
-    parser.add_argument(
-        "--normalization",
-        choices=RULES,
-        help="what subwords replace in a `text`; nothing (identity) when not given",
-    )
-    parser.add_argument(
-        "--length-penalty", type=float, help="above 0 favours long outputs; 0.6 when not given"
-    )
-    parser.add_argument(
-        "--max-length", type=int, default=256, help="tokens; longer pairs are not trained on"
-    )
-    parser.add_argument(
-        "--steps-per-execution",
-        type=int,
-        default=1,
-        help="updates from one look at the loss to the next, for a GPU with JAX",
-    )
-    args = check_arguments(parser)
-    if args.format == "text" and args.right_to_left:
-        parser.error("--right-to-left needs another format than text")
-    own = args.vocab_size is not None, args.lowercase, args.normalization is not None
-    if args.format != "text" and any(own):
-        parser.error("--vocab-size, --lowercase and --normalization need --format text")
-    if args.beam == 1 and args.length_penalty is not None:
-        parser.error("--length-penalty needs --beam above 1")
-    args.normalization = args.normalization or "identity"
-    args.vocab_size = 8000 if args.vocab_size is None else args.vocab_size
-    args.length_penalty = 0.6 if args.length_penalty is None else args.length_penalty
-    for name, least in (("vocab_size", 1), ("steps_per_execution", 1), ("max_length", SHORTEST)):
-        if getattr(args, name) < least:
-            parser.error(f"--{name.replace('_', '-')} must be at least {least}")
-    if args.steps_per_execution > 1 and keras.backend.backend() == "torch":
-        parser.error("--steps-per-execution above 1 needs JAX")
-    try:
-        search_of(args)
-    except ValueError as error:
-        parser.error(str(error))
-    return args
-
-
-def search_of(args):
-    """The search that the best model is tested with."""
-    return BeamSearch(args.beam, args.length_penalty) if args.beam > 1 else GreedySearch()
-
-
-def run(args):
-    """Reads, trains what is left to train, and tests."""
-    keras.utils.set_random_seed(args.seed)
-    directory = RunDirectory(args.output)
-    if keras.backend.backend() == "tensorflow":
-        sys.exit("error: with TensorFlow use transduce.py, or set KERAS_BACKEND to jax or torch")
-    try:
-        check_installed(
-            *["sentencepiece", "sacrebleu"] * (args.format == "text"),
-            extras=f"{keras.backend.backend()},plots,eval",
-            more=" sentencepiece",
+    words = make_words(6000)
+    train, validation, test = words[:5000], words[5000:5500], words[5500:]
+    data, validation_data = (
+        PairDataset(
+            [encode(word) for word in part],
+            [encode(word[::-1]) for word in part],
+            tokens_per_batch=1024,
+            max_shapes=1,
+            shuffle=part is train,
+            seed=1,
         )
-        train, validation, test = read_corpus(args)
-        settings = {name: getattr(args, name) for name in SETTINGS}
-        settings |= {"backend": keras.backend.backend(), "max_length": args.max_length}
-        if args.right_to_left:
-            settings["right_to_left"] = True
-        if args.format == "text":
-            settings |= {"vocab_size": args.vocab_size, "lowercase": args.lowercase}
-            if args.normalization != "identity":
-                settings["normalization"] = args.normalization
-        settings["pairs_digest"] = digest_of([*train, *validation])
-        directory.open(in_utf8(settings))
-        vocabularies = vocabularies_of(directory, train, args)
-        train_ids, validation_ids = ids_of(train, vocabularies), ids_of(validation, vocabularies)
-        rows = [row for ids in (train_ids, validation_ids) for side in ids for row in side]
-        longest = min(args.max_length, 1 + max(map(len, rows)))
-        resume = ExactResume(directory.path)
-        options = {"tokens_per_batch": args.tokens_per_batch, "max_length": longest}
-        datasets = [
-            PairDataset(
-                *train_ids,
-                shuffle=True,
-                seed=args.seed,
-                first_epoch=resume.epoch,
-                max_shapes=3,
-                **options,
-            ),
-            PairDataset(*validation_ids, max_shapes=1, **options),
-        ]
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f"error: {error}")
-    model = compiled_model(args, vocabularies[0].size, args.steps_per_execution)
-    translate = transducer_of(model, vocabularies, GreedySearch(), longest, args)
-    say(f"Running on {keras.backend.backend()}")
-    train_model(directory, args, model, translate, *datasets, validation, resume)
-    finish(directory, args, vocabularies, test, longest)
-
-
-def vocabularies_of(directory, train, args):
-    """Those of sources and targets, learnt from both sides of the training pairs."""
-    kind, options = Symbols, {}
-    if args.format == "text":
-        kind = Subwords
-        options = {"normalization": args.normalization, "lowercase": args.lowercase}
-    file = directory.path / f"vocabulary{kind.suffix}"
-    if not file.exists():
-        texts = [text for side in zip(*train, strict=True) for text in side]
-        size = [args.vocab_size] if kind is Subwords else []
-        kind.train(texts, *size, **options).save(file)
-    source = kind.load(file, **options)
-    return source, kind.load(file, reverse=True) if args.right_to_left else source
-
-
-def ids_of(pairs, vocabularies):
-    """The ids of sources and of targets."""
-    sides = zip(zip(*pairs, strict=True), vocabularies, strict=True)
-    return [[vocabulary.encode(text) for text in side] for side, vocabulary in sides]
-
-
-def transducer_of(model, vocabularies, search, longest, args, progress=False):
-    """A `Transducer` whose outputs may be longer than every text seen."""
-    length = longest + EXTRA_LENGTH
-    return Transducer(model, vocabularies, search, length, args.tokens_per_batch, progress)
-
-
-def finish(directory, args, vocabularies, test, longest):
-    """Tests the best model; writes predictions, summary, and a picture where matplotlib is."""
-    search = search_of(args)
-    model = directory.load_model()
-    sources, references = zip(*test, strict=True)
-    say(f"Transducing {len(sources):,} test sources, beam {args.beam} ...")
-    outputs = transducer_of(model, vocabularies, search, longest, args, progress=True)(sources)
-    write_predictions(directory, sources, references, outputs)
-    directory.draw_learning_curve()
-    longest_source = max(len(vocabularies[0].encode(text)) for text in sources)
-    say(
-        how_to_export(
-            directory.path,
-            vocabularies[0],
-            search,
-            max_length=longest + EXTRA_LENGTH,
-            max_source_length=max(SHORTEST, longest, 1 + longest_source),
-            reverse=args.right_to_left,
-        )
+        for part in (train, validation)
     )
-    summary = summary_of(args.format, outputs, references)
-    if args.format == "text":
-        summary += f"\n{bleu_of(args, outputs, references)}"
-    directory.write("summary.txt", f"{summary}\n")
+
+    model = Transformer(
+        FIRST_ID + len(LETTERS), num_layers=2, d_model=64, num_heads=4, d_ff=128, norm_first=True
+    )
+    model.compile(
+        keras.optimizers.Adam(WarmupSchedule(64, warmup_steps=200, scale=0.5), beta_2=0.98),
+        MaskedCrossentropy(),
+        metrics=[MaskedAccuracy()],
+        jit_compile=keras.backend.backend() != "torch",
+    )
+    model.fit(data, validation_data=validation_data, epochs=args.epochs, shuffle=False, verbose=2)
+
+    outputs = translate(model, test)
+    for word, output in zip(test[:3], outputs, strict=False):
+        print(f"{word} -> {output}")
+    right = sum(output == word[::-1] for word, output in zip(test, outputs, strict=True))
+    print(f"Exact match: {right / len(test):.2%} of {len(test):,} new words.")
 
 
-def bleu_of(args, outputs, references):
-    """The lines with chrF and BLEU of the test."""
-    from sacrebleu.metrics import BLEU, CHRF
+def make_words(number):
+    """Different words of three to eight letters, drawn at random."""
+    generator, words = random.Random(1), {}
+    while len(words) < number:
+        words["".join(generator.choices(LETTERS, k=generator.randint(3, LONGEST)))] = None
+    return list(words)
 
-    lines = []
-    metrics = {"chrF": CHRF(lowercase=args.lowercase), "BLEU": BLEU(lowercase=args.lowercase)}
-    for name, metric in metrics.items():
-        score = metric.corpus_score(outputs, [references]).score
-        lines.append(f"{name}: {score:.2f} ({metric.get_signature()})")
-    return "\n".join(lines)
+
+def encode(word):
+    """The ids of a word."""
+    return [FIRST_ID + LETTERS.index(letter) for letter in word]
+
+
+def translate(model, words):
+    """The best output of each word, by a beam of 4."""
+    source_ids = np.zeros((len(words), LONGEST + 1), "int32")  # -> (word, letter), 0 is padding
+    for row, word in zip(source_ids, words, strict=True):
+        row[: len(word) + 1] = [*encode(word), EOS_ID]
+    result = model.generate(source_ids, BeamSearch(4), max_length=LONGEST + 2)
+    best = keras.ops.convert_to_numpy(result.ids)[:, 0]  # -> (word, letter)
+    return ["".join(LETTERS[n - FIRST_ID] for n in row if n >= FIRST_ID) for row in best]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,6 +12,7 @@ import pytest
 from character_language_model import ngram_bits, validation_rows
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
 def figures(script, *arguments):
@@ -61,6 +62,82 @@ def test_every_picture_is_drawn_from_trained_translators(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_the_recurrent_model_is_aligned_and_drawn(tmp_path):
+    (right,) = figures("recurrent_alignment.py", "--epochs", 2, "--output", tmp_path)
+    assert right > 20  # 99 after six epochs
+    assert (tmp_path / "alignment.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_the_layers_beat_guessing_in_a_functional_model():
+    accuracy, guessing = figures("tune_layers.py", "--trials", 1, "--epochs", 8)
+    assert accuracy > guessing + 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_words_are_spelt_backwards_without_tensorflow(backend, monkeypatch):
+    pytest.importorskip(backend)
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    (right,) = figures("train_without_tensorflow.py", "--epochs", 5)
+    assert right > 5  # 99 after twelve epochs
+
+
+def run_cells(script, folder, monkeypatch, **constants):
+    """Runs a script of cells in this process with other constants; returns its names."""
+    code = (EXAMPLES / script).read_text(encoding="utf-8")
+    for name, value in constants.items():
+        code, count = re.subn(rf"^{name} = .*$", f"{name} = {value!r}", code, flags=re.MULTILINE)
+        assert count == 1
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(compile(code, script, "exec"), names)
+    return names
+
+
+@pytest.mark.slow
+def test_the_notebook_of_attention_draws_what_a_trained_model_looks_at(tmp_path, monkeypatch):
+    names = run_cells("look_at_attention.py", tmp_path, monkeypatch, EPOCHS=8)
+    assert names["accuracy"] > 0.9
+    written = {path.name for path in (tmp_path / "runs/look_at_attention").iterdir()}
+    assert written == {"positions.png", "attention.png", "learning_curve.png"}
+
+
+@pytest.mark.slow
+def test_the_first_example_learns_dates_and_its_export_needs_tensorflow_alone(
+    tmp_path, monkeypatch
+):
+    for epochs in (1, 5):  # stopped after one, it goes on
+        names = run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=epochs)
+    assert names["resume"].epoch == 5
+    assert names["right"] / len(names["test"]) > 0.9  # 0.98 after eight
+    export = tmp_path / "runs/train_translator/export/1"
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "translate_saved_model.py", export, "May 3, 2026", ""],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 mai 2026" in done.stdout
+    assert done.stdout.splitlines()[-1] == "Loaded beside TensorFlow: nothing."
+
+
+@pytest.mark.slow
+def test_two_files_become_a_saved_model(tmp_path):
+    sources = [f"{a} {b} {c}" for a in "abcdefg" for b in "hijkl" for c in "mnopq"]
+    for name, texts in (("a", sources), ("b", [text[::-1] for text in sources])):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    files = tmp_path / "a", tmp_path / "b"
+    for number in ("1", "2"):  # an earlier export stays
+        (perplexity,) = figures(
+            *("train_on_files.py", *files, "--epochs", 2, "--output", tmp_path / "run")
+        )
+        assert 1 < perplexity < 60
+        assert (tmp_path / "run" / "export" / number / "saved_model.pb").exists()
+
+
 def test_each_held_out_character_counts_once_with_its_past():
     ids = np.arange(1, 1001)
     inputs, labels = validation_rows(ids, start=900)
@@ -73,3 +150,18 @@ def test_each_held_out_character_counts_once_with_its_past():
 def test_n_gram_bits_by_hand():
     # "b" after "aaaaaa": 1/2 over the alphabet, then (0 + 1 * p) / (1 + 1) for each of 5 orders.
     assert ngram_bits("aaaaaab", start=6, num_characters=2) == 6.0
+
+
+def test_two_examples_are_notebooks_too():
+    assert [path.stem for path in NOTEBOOKS] == ["look_at_attention", "train_translator"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_the_cells_of_its_script(path):
+    jupytext = pytest.importorskip("jupytext")
+    notebook = jupytext.read(path)
+    script = jupytext.read(path.with_suffix(".py"), fmt="py:percent")
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == [
+        (cell.cell_type, cell.source) for cell in script.cells
+    ]
+    assert not any(cell.get("outputs") for cell in notebook.cells)
