@@ -2,7 +2,7 @@
 
     python -m benchmarks.quantization runs/multi30k --source test.en --target test.de
 
-Takes the directory of a run of examples/train_translator.py. Both exports translate the same texts
+Takes the directory of a run of `keras-transformer train`. Both exports translate the same texts
 from a SavedModel in this process; BLEU is sacreBLEU's, lower-cased (13a).
 """
 

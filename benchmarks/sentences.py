@@ -2,7 +2,7 @@
 
     python -m benchmarks.sentences runs/multi30k --source val.en --target val.de
 
-Takes the directory of a run of examples/train_translator.py. BLEU is sacreBLEU's, lower-cased
+Takes the directory of a run of `keras-transformer train`. BLEU is sacreBLEU's, lower-cased
 (13a), of texts: what stands for two lines is compared with both references, joined. Without a
 division the model reads each text whole.
 """

@@ -59,7 +59,7 @@ def main():
 
 
 def export_tiny(directory):
-    """Exports an untrained model of the size "tiny" of examples/train_translator.py."""
+    """Exports an untrained model of the preset "tiny" of `keras-transformer train`."""
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.other_backends import reason_to_leave_out
+
 # Read once, by the first import of keras or tensorflow: so before any test module.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,6 +33,13 @@ settings.register_profile(
     max_examples=100 if BACKEND == "tensorflow" else 25,
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items):
+    """Skips what a backend leaves out, with the reason."""
+    for item in items:
+        if reason := reason_to_leave_out(item.nodeid, BACKEND):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(tryfirst=True)
