@@ -28,6 +28,7 @@ PLAIN = {ord(c): " " for c in "\u00a0\u202f\u2009"} | {ord(c): "" for c in "\u20
 
 
 Pair = tuple[str, str]
+Writer = Callable[[Any, Locale], str]  # of a value, in a locale
 
 
 class Kind(NamedTuple):
@@ -37,7 +38,7 @@ class Kind(NamedTuple):
     family: str  # kinds of one family can write the same values
     weight: float  # how often it is drawn, against the others
     draw: Callable[[random.Random], Any]
-    write: Callable[[Any, Locale], str]  # of a value and a locale
+    write: Writer
     probes: Sequence[Any]  # values that differ in one field each
 
 
@@ -182,22 +183,22 @@ def all_kinds() -> list[Kind]:
     ]
 
 
-def _date(style):
+def _date(style: Any) -> Writer:
     return lambda moment, locale: dates.format_date(moment, style, locale=locale)
 
 
-def _time(style):
+def _time(style: Any) -> Writer:
     return lambda moment, locale: dates.format_time(moment, style, locale=locale)
 
 
-def _skeleton(form):
+def _skeleton(form: str) -> Writer:
     return lambda moment, locale: dates.format_skeleton(form, moment, locale=locale)
 
 
-def _moment(date_style, time_style):
+def _moment(date_style: Any, time_style: str) -> Writer:
     """Gives a writer of date and time, joined as the locale does."""
 
-    def write(moment, locale):
+    def write(moment: datetime.datetime, locale: Locale) -> str:
         glue = str(dates.get_datetime_format(date_style, locale=locale)).replace("'", "")
         date = dates.format_date(moment, date_style, locale=locale)
         time = dates.format_time(moment, time_style, locale=locale)
@@ -206,80 +207,82 @@ def _moment(date_style, time_style):
     return write
 
 
-def _write_decimal(value, locale):
+def _write_decimal(value: Decimal, locale: Locale) -> str:
     return numbers.format_decimal(value, locale=locale, decimal_quantization=False)
 
 
-def _write_percentage(value, locale):
+def _write_percentage(value: Decimal, locale: Locale) -> str:
     return numbers.format_percent(value / 100, locale=locale, decimal_quantization=False)
 
 
-def _money(code, form):
+def _money(code: str, form: Any) -> Writer:
     """Gives a writer of amounts of one currency, in its smallest coin and no finer."""
     step = Decimal(1).scaleb(-numbers.get_currency_precision(code))
 
-    def write(value, locale):
+    def write(value: Decimal, locale: Locale) -> str:
         amount = abs(value).quantize(step)
         return numbers.format_currency(amount, code, locale=locale, format_type=form)
 
     return write
 
 
-def _draw_moment(generator):
+def _draw_moment(generator: random.Random) -> datetime.datetime:
     """Draws a second of the hundred years."""
     days = generator.randint(0, (LAST_DAY - FIRST_DAY).days)
     midnight = datetime.datetime.combine(FIRST_DAY, datetime.time())
     return midnight + datetime.timedelta(days=days, seconds=generator.randrange(86_400))
 
 
-def _draw_decimal(generator):
+def _draw_decimal(generator: random.Random) -> Decimal:
     """Draws a number of 1 to 7 digits and 0 to 3 decimals, one in five negative."""
-    value = generator.randrange(10 ** generator.randint(1, 7))
+    whole = generator.randrange(10 ** generator.randint(1, 7))
     decimals = generator.choice([0, 1, 2, 3])
-    value = Decimal(value * 10**decimals + generator.randrange(10**decimals)).scaleb(-decimals)
+    value = Decimal(whole * 10**decimals + generator.randrange(10**decimals)).scaleb(-decimals)
     return -value if value and generator.random() < 0.2 else value
 
 
-def _draw_percentage(generator):
+def _draw_percentage(generator: random.Random) -> Decimal:
     """Draws a number of per cent from 0 to 200, with 0 to 2 decimals."""
     decimals = generator.choice([0, 1, 2])
     return Decimal(generator.randrange(200 * 10**decimals + 1)).scaleb(-decimals)
 
 
-def _draw_amount(code):
+def _draw_amount(code: str) -> Callable[[random.Random], Decimal]:
     """Gives a function that draws an amount of money of 1 to 6 digits, coins included."""
     precision = numbers.get_currency_precision(code)
 
-    def draw(generator):
+    def draw(generator: random.Random) -> Decimal:
         coins = generator.randrange(1, 10 ** (generator.randint(1, 6) + precision))
         return Decimal(coins).scaleb(-precision)
 
     return draw
 
 
-def _moment_probes():
+def _moment_probes() -> list[datetime.datetime]:
     """Gives moments that differ from another in the year, month, day, hour, minute or second."""
-    probes = []
+    probes: list[Any] = []
     for base in (datetime.datetime(1987, 3, 4, 5, 6, 7), datetime.datetime(2026, 11, 20, 15, 30)):
-        for field, values in {
+        fields: dict[str, Any] = {
             "year": range(FIRST_DAY.year, LAST_DAY.year + 1),
             "month": range(1, 13),
             "day": range(1, 29),
             "hour": range(24),
             "minute": range(60),
             "second": range(60),
-        }.items():
-            probes += [base.replace(**{field: value}) for value in values]
+        }
+        for field, values in fields.items():
+            changes: list[dict[str, Any]] = [{field: value} for value in values]
+            probes += [base.replace(**change) for change in changes]
     return probes
 
 
-def _number_probes():
+def _number_probes() -> list[Decimal]:
     """Gives numbers that differ from another in a digit, in the sign or in size."""
     digits = [Decimal(digit).scaleb(place) for digit in range(10) for place in range(-3, 7)]
     return [*digits, *(Decimal("1234567.089") + digit for digit in digits)]
 
 
-def _locale(name, identifier):
+def _locale(name: str, identifier: str) -> Locale:
     """Reads a locale, or says in one line what is wrong with it."""
     try:
         return Locale.parse(str(identifier).replace("-", "_"))

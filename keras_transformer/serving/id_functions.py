@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -108,10 +108,10 @@ class Shapes(NamedTuple):
         lengths = tf.gather(lengths, order)
         batch_size = tf.shape(lengths)[0]
 
-        def more(start, *outputs):
+        def more(start: tf.Tensor, *outputs: tf.Tensor) -> tf.Tensor:
             return start < batch_size
 
-        def next_chunk(start, *outputs):
+        def next_chunk(start: tf.Tensor, *outputs: tf.Tensor) -> tuple[tf.Tensor, ...]:
             index = size_index(self.lengths, lengths[start])
             end = tf.minimum(start + tf.gather(self.row_limits, index), batch_size)
             columns = tf.gather(self.lengths, index)
@@ -183,7 +183,7 @@ class CompiledFunction(tf.Module):
         `inputs` are those of the function, but rows of any length that the model reads.
         """
 
-        def function(*chunk):
+        def function(*chunk: tf.Tensor) -> Any:
             outputs = self(*chunk)
             return outputs if then is None else then(*outputs)
 
@@ -192,11 +192,11 @@ class CompiledFunction(tf.Module):
     def __call__(self, *inputs: tf.Tensor) -> list[tf.Tensor]:
         """Returns the outputs for rows of `inputs` in one of the shapes."""
 
-        def whole():
+        def whole() -> list[tf.Tensor]:
             self._note_shape(inputs[0])
             return list(self.function(*inputs))
 
-        def halves():
+        def halves() -> list[tf.Tensor]:
             first, second = zip(*(tf.split(part, 2) for part in inputs), strict=True)
             self._note_shape(first[0])
             both = self.function(*first), self.function(*second)

@@ -55,7 +55,7 @@ def export_onnx(translator: "Translator", path: str | os.PathLike) -> None:
     ValueError: `path` must not exist yet. Received: path='...'
     """
 
-    def convert(function, file):
+    def convert(function: Any, file: str) -> None:
         try:
             import tf2onnx
         except ImportError as error:
@@ -98,7 +98,7 @@ def export_litert(translator: "Translator", path: str | os.PathLike) -> None:
     ['decoder.tflite', 'encoder.tflite', 'settings.json', 'source.json', 'target.json']
     """
 
-    def convert(function, file):
+    def convert(function: Any, file: str) -> None:
         concrete = function.get_concrete_function()
         with open(file, "wb") as written:
             written.write(tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert())
@@ -129,11 +129,11 @@ def functions_of(model: keras.Model) -> dict[str, Any]:
     )
     memory = tf.TensorSpec([None, None, model.d_model], tf.float32, name="memory")
 
-    def encoder(source_ids):
+    def encoder(source_ids: tf.Tensor) -> tf.Tensor:
         memory = model.encode(source_ids, training=False)
         return tf.identity(tf.cast(memory, tf.float32), name="memory")
 
-    def decoder(target_ids, memory, source_ids):
+    def decoder(target_ids: tf.Tensor, memory: tf.Tensor, source_ids: tf.Tensor) -> tf.Tensor:
         logits = model.decode(target_ids, memory, source_ids, training=False)
         return tf.identity(logits[:, -1], name="logits")
 

@@ -182,10 +182,10 @@ class SegmentSplitter(tf.Module):
         window = tf.range(self.longest)
         number = tf.range(self.max_segments)
 
-        def unfinished(index, start, cuts):
+        def unfinished(index: tf.Tensor, start: tf.Tensor, cuts: tf.Tensor) -> tf.Tensor:
             return (index < self.max_segments) & tf.reduce_any(start < lengths)
 
-        def cut(index, start, cuts):
+        def cut(index: tf.Tensor, start: tf.Tensor, cuts: tf.Tensor) -> tuple[tf.Tensor, ...]:
             here = tf.gather(quality, start[:, None] + window, batch_dims=1)
             best = tf.argmax(here * self.longest + window, axis=1, output_type=tf.int32)
             end = tf.where(lengths - start <= self.longest, lengths, start + best + 1)
