@@ -278,11 +278,14 @@ class MultiHeadAttention(Composite):
         )
         masks = Masks(query_mask, memory_mask, attention_mask, use_causal_mask, self.window)
         query, value, key = cast_alike(self.compute_dtype, query, value, key)
-        given = (query, value, key, masks, training, return_attention_scores)
         if self.axes is None:
-            output, weights = self._attend_in_rows(*given)
+            output, weights = self._attend_in_rows(
+                query, value, key, masks, training, return_attention_scores
+            )
         else:
-            output, weights = self._attend_over_axes(self.axes, *given)
+            output, weights = self._attend_over_axes(
+                self.axes, query, value, key, masks, training, return_attention_scores
+            )
         output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
 

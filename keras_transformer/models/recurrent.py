@@ -19,7 +19,6 @@ from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.vocabularies import (
     check_special_ids,
     checked_vocabularies,
-    new_embeddings,
     pair_of_ids,
 )
 
@@ -153,13 +152,13 @@ class RecurrentSeq2Seq(SequenceToSequence):
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
-        check_special_ids(self)
+        check_special_ids(self.pad_id, self.bos_id, self.eos_id, min(self.vocabulary_sizes))
         self._create_layers()
         self.adopt()
 
     def _create_layers(self) -> None:
         options = {"dtype": self.dtype_policy}
-        self.source_embedding, self.target_embedding = new_embeddings(self)
+        self.source_embedding, self.target_embedding = self._new_embeddings()
         numbers = range(self.num_layers)
         self.encoder_layers = [
             keras.layers.Bidirectional(
@@ -224,7 +223,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
-        source_ids, target_ids = pair_of_ids(self, inputs)
+        source_ids, target_ids = pair_of_ids(inputs, self.vocabulary_sizes)
         memory = self.encode(source_ids, training=training)
         if training and self.scheduled_sampling:
             target_ids = self._sample_targets(target_ids, memory, source_ids)

@@ -11,11 +11,12 @@ from keras_transformer import arguments
 from keras_transformer.arguments import BooleanMask, Ids, Tensor
 from keras_transformer.decoding import BeamSearch, DecodeResult
 from keras_transformer.decoding.call_arguments import per_sentence
+from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.composite import Composite
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
 from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
-from keras_transformer.models.vocabularies import token_ids, vocabulary_sizes
+from keras_transformer.models.vocabularies import token_ids
 from keras_transformer.replicas import refuse_accumulation
 
 # Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
@@ -36,6 +37,26 @@ class SequenceToSequence(Composite, keras.Model):
     def input_dtype(self) -> str:
         """The dtype of ids in what Keras exports; its own choice is the compute dtype."""
         return "int32"
+
+    @property
+    def vocabulary_sizes(self) -> tuple[int, int]:
+        """The sizes of the source's and the target's vocabulary."""
+        if self.vocab_size:
+            return self.vocab_size, self.vocab_size
+        return self.source_vocab_size, self.target_vocab_size
+
+    def _new_embeddings(self) -> tuple[TokenEmbedding, ...]:
+        """The source's and the target's embedding: one of a joint vocabulary, or one for each.
+
+        One layer ties the source, the target and the output (Vaswani et al. 2017, section 3.4).
+        """
+        options = {"d_model": self.d_model, "pad_id": self.pad_id, "dtype": self.dtype_policy}
+        if self.vocab_size:
+            return 2 * (TokenEmbedding(self.vocab_size, name="embedding", **options),)
+        sides = zip(("source", "target"), self.vocabulary_sizes, strict=True)
+        return tuple(
+            TokenEmbedding(size, name=f"{side}_embedding", **options) for side, size in sides
+        )
 
     def _build_once(self) -> None:
         # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
@@ -137,7 +158,7 @@ class SequenceToSequence(Composite, keras.Model):
                 "`search` must be a search of `keras_transformer.decoding`, such as "
                 f"`BeamSearch()`. Received: search={search!r}"
             )
-        source_ids = token_ids("source_ids", source_ids, vocabulary_sizes(self)[0])
+        source_ids = token_ids("source_ids", source_ids, self.vocabulary_sizes[0])
         is_token = padding_mask(source_ids, self.pad_id)
         source_lengths = ops.sum(ops.cast(is_token, "int32"), axis=1)
         if max_length is None:
@@ -199,7 +220,7 @@ class SequenceToSequence(Composite, keras.Model):
             ValueError: for ids that are neither integers nor whole floats, or in lists and NumPy
                 arrays not of the vocabulary, a mask of floats, or shapes that do not go together.
         """
-        source_size, target_size = vocabulary_sizes(self)
+        source_size, target_size = self.vocabulary_sizes
         source_ids = token_ids("source_ids", source_ids, source_size)
         target_ids = token_ids("target_ids", target_ids, target_size)
         check_alike("source_ids", source_ids.shape[:1], "target_ids", target_ids.shape[:1])

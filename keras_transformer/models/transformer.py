@@ -23,7 +23,6 @@ from keras_transformer.models.transformer_step import TransformerStep
 from keras_transformer.models.vocabularies import (
     check_special_ids,
     checked_vocabularies,
-    new_embeddings,
     pair_of_ids,
 )
 
@@ -132,7 +131,7 @@ class Transformer(SequenceToSequence):
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
-        check_special_ids(self)
+        check_special_ids(self.pad_id, self.bos_id, self.eos_id, min(self.vocabulary_sizes))
         rate = self.dropout if embedding_dropout is None else embedding_dropout
         self.embedding_dropout = arguments.rate("embedding_dropout", rate)
         self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
@@ -150,7 +149,7 @@ class Transformer(SequenceToSequence):
 
     def _create_layers(self, position: Any) -> None:
         dtype = self.dtype_policy
-        self.source_embedding, self.target_embedding = new_embeddings(self)
+        self.source_embedding, self.target_embedding = self._new_embeddings()
         # Layers of their own, so that source and target draw their dropout from two streams.
         self.source_dropout, self.target_dropout = (
             Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")
@@ -206,7 +205,7 @@ class Transformer(SequenceToSequence):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
-        source_ids, target_ids = pair_of_ids(self, inputs)
+        source_ids, target_ids = pair_of_ids(inputs, self.vocabulary_sizes)
         memory = self.encode(source_ids, training=training)
         return self.decode(target_ids, memory, source_ids, training=training)
 

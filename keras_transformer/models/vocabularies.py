@@ -1,11 +1,10 @@
-"""The vocabularies of a model: their sizes, special ids and embeddings, and checks of ids."""
+"""Checks of the vocabularies of a model: their sizes, their special ids, and ids of them."""
 
 from typing import Any
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids
 from keras_transformer.decoding.call_arguments import refuse_ids_outside
-from keras_transformer.layers import TokenEmbedding
 from keras_transformer.masking import integer_ids
 
 
@@ -28,37 +27,15 @@ def checked_vocabularies(
     ]
 
 
-def check_special_ids(model: Any) -> None:
+def check_special_ids(pad_id: int, bos_id: int, eos_id: int, vocab_size: int) -> None:
     """Raises `ValueError` unless the special ids are three different ids of the vocabulary."""
-    special_ids = (model.pad_id, model.bos_id, model.eos_id)
-    vocab_size = model.vocab_size or min(model.source_vocab_size, model.target_vocab_size)
+    special_ids = (pad_id, bos_id, eos_id)
     if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
         raise ValueError(
             "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
-            f"Received: pad_id={model.pad_id}, bos_id={model.bos_id}, eos_id={model.eos_id} and "
+            f"Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id} and "
             f"a vocabulary of {vocab_size}"
         )
-
-
-def vocabulary_sizes(model: Any) -> tuple[int, int]:
-    """The sizes of the source's and the target's vocabulary."""
-    if model.vocab_size:
-        return model.vocab_size, model.vocab_size
-    return model.source_vocab_size, model.target_vocab_size
-
-
-def new_embeddings(model: Any) -> tuple[TokenEmbedding, ...]:
-    """The source's and the target's embedding: one layer for a joint vocabulary, or one for each.
-
-    One layer ties the source, the target and the output (Vaswani et al. 2017, section 3.4).
-    """
-    options = {"d_model": model.d_model, "pad_id": model.pad_id, "dtype": model.dtype_policy}
-    if model.vocab_size:
-        return 2 * (TokenEmbedding(model.vocab_size, name="embedding", **options),)
-    return tuple(
-        TokenEmbedding(getattr(model, f"{side}_vocab_size"), name=f"{side}_embedding", **options)
-        for side in ("source", "target")
-    )
 
 
 def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
@@ -76,14 +53,14 @@ def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
     return tensor
 
 
-def pair_of_ids(model: Any, inputs: Any) -> tuple[Ids, Ids]:
+def pair_of_ids(inputs: Any, vocab_sizes: tuple[int, int]) -> tuple[Ids, Ids]:
     """Returns (source_ids, target_ids), or raises `ValueError` when `inputs` are no such pair."""
     if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
         raise ValueError(
             "`inputs` must be the pair (source_ids, target_ids). "
             f"Received: inputs={_described(inputs)}"
         )
-    sides = zip(("source_ids", "target_ids"), inputs, vocabulary_sizes(model), strict=True)
+    sides = zip(("source_ids", "target_ids"), inputs, vocab_sizes, strict=True)
     return tuple(integer_ids(*side) for side in sides)
 
 

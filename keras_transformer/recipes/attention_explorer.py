@@ -18,7 +18,6 @@ from keras_transformer.models import RecurrentSeq2Seq, Transformer
 from keras_transformer.recipes.watched_search import (
     Node,
     WatchedBeamSearch,
-    hypotheses_of,
     ids_of,
 )
 
@@ -39,7 +38,7 @@ def explore(
     check_model(model)
     source_ids = checked_ids(source_tokenizer, sentence)
     model.generate(np.array([source_ids]), search)
-    nodes, steps = hypotheses_of(search, model.bos_id)
+    nodes, steps = search.hypotheses(model.bos_id)
     pieces = target_tokenizer.pieces
     texts = texts_of(target_tokenizer, nodes)
     weights = weights_of(model, source_ids, nodes)

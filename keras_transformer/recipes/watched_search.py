@@ -39,6 +39,36 @@ class WatchedBeamSearch(BeamSearch):
         self.following.append(ops.convert_to_numpy(log_probs))
         return log_probs
 
+    def hypotheses(self, bos_id: int, num_following: int = 6) -> tuple[list["Node"], list["Step"]]:
+        """All hypotheses that a search of one sentence kept: the nodes, and the steps."""
+        nodes, steps = [Node(-1, bos_id, 0, 0.0)], [Step([0], [])]
+        live_at: list[dict[int, int]] = [{0: 0}]  # places by slot
+        finished_at: dict[tuple[int, int], int] = {}  # places by length and slot
+        for index, now in enumerate(self.beams[1:], start=1):
+            live_at.append({})
+            for slot in map(int, np.flatnonzero(now.log_probs[0] > IMPOSSIBLE / 2)):
+                parent = live_at[index - 1][now.paths[0, slot, index - 1]]
+                live_at[index][slot] = len(nodes)
+                total = float(now.log_probs[0, slot])
+                nodes.append(Node(parent, int(now.tokens[slot]), index, total))
+            finished = []
+            for path, score, length in finished_of(now.pool):
+                slot = path[length]
+                if (length, slot) not in finished_at:
+                    parent = live_at[length - 1][path[length - 1]]
+                    token, gained = (part[0, length, slot] for part in now.written[:2])
+                    total = nodes[parent].total + float(gained)
+                    finished_at[length, slot] = len(nodes)
+                    nodes.append(Node(parent, int(token), int(length), total, float(score)))
+                finished.append(finished_at[length, slot])
+            steps.append(Step(list(live_at[index].values()), finished))
+        for slots, log_probs in zip(live_at, self.following, strict=False):
+            for slot, place in slots.items():
+                taken = [node.token for node in nodes if node.parent == place]
+                likeliest = following_of(log_probs[0, slot], num_following, taken)
+                nodes[place] = nodes[place]._replace(following=likeliest)
+        return nodes, steps
+
 
 def kept(beams: Beams) -> Beams:
     """The beams as arrays, without the model's caches."""
@@ -67,39 +97,6 @@ class Step(NamedTuple):
 
     live: list[int]
     finished: list[int]
-
-
-def hypotheses_of(
-    search: WatchedBeamSearch, bos_id: int, num_following: int = 6
-) -> tuple[list[Node], list[Step]]:
-    """All hypotheses that a `WatchedBeamSearch` of one sentence kept: the nodes, and the steps."""
-    nodes, steps = [Node(-1, bos_id, 0, 0.0)], [Step([0], [])]
-    live_at: list[dict[int, int]] = [{0: 0}]  # places by slot
-    finished_at: dict[tuple[int, int], int] = {}  # places by length and slot
-    for index, now in enumerate(search.beams[1:], start=1):
-        live_at.append({})
-        for slot in map(int, np.flatnonzero(now.log_probs[0] > IMPOSSIBLE / 2)):
-            parent = live_at[index - 1][now.paths[0, slot, index - 1]]
-            live_at[index][slot] = len(nodes)
-            total = float(now.log_probs[0, slot])
-            nodes.append(Node(parent, int(now.tokens[slot]), index, total))
-        finished = []
-        for path, score, length in finished_of(now.pool):
-            slot = path[length]
-            if (length, slot) not in finished_at:
-                parent = live_at[length - 1][path[length - 1]]
-                token, gained = (part[0, length, slot] for part in now.written[:2])
-                total = nodes[parent].total + float(gained)
-                finished_at[length, slot] = len(nodes)
-                nodes.append(Node(parent, int(token), int(length), total, float(score)))
-            finished.append(finished_at[length, slot])
-        steps.append(Step(list(live_at[index].values()), finished))
-    for slots, log_probs in zip(live_at, search.following, strict=False):
-        for slot, place in slots.items():
-            taken = [node.token for node in nodes if node.parent == place]
-            likeliest = following_of(log_probs[0, slot], num_following, taken)
-            nodes[place] = nodes[place]._replace(following=likeliest)
-    return nodes, steps
 
 
 def finished_of(pool: Pool) -> list[tuple[Any, Any, Any]]:

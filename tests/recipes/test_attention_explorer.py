@@ -15,7 +15,7 @@ from keras_transformer import (
     Transformer,
 )
 from keras_transformer.recipes.attention_explorer import explore, page_of, write_page
-from keras_transformer.recipes.watched_search import WatchedBeamSearch, hypotheses_of, ids_of
+from keras_transformer.recipes.watched_search import WatchedBeamSearch, ids_of
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
 from tests.selection import spread
@@ -69,7 +69,7 @@ def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
     expected = model.generate(source_ids(), BeamSearch(**options), max_length=LONGEST)
     search = WatchedBeamSearch(**options)
     model.generate(source_ids(), search, max_length=LONGEST)
-    nodes, steps = hypotheses_of(search, model.bos_id)
+    nodes, steps = search.hypotheses(model.bos_id)
     lengths = np.asarray(expected.lengths)[0]
     found = [place for place in steps[-1].finished if nodes[place].score is not None]
     assert len(found) == (lengths > 0).sum() >= 1
@@ -86,7 +86,7 @@ def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
 def test_every_hypothesis_has_the_log_probability_that_score_gives(seed):
     model, search = transformer(seed), WatchedBeamSearch(BEAM)
     model.generate(source_ids(), search)
-    nodes, steps = hypotheses_of(search, model.bos_id)
+    nodes, steps = search.hypotheses(model.bos_id)
     assert max(node.length for node in nodes) > 2
     for step in steps[1:4]:
         for place in (*step.live, *step.finished):
@@ -157,7 +157,7 @@ def test_the_weights_are_the_models_for_each_word_of_the_translation(options):
     path = path_to(data, best)
     search = WatchedBeamSearch(BEAM)
     model.generate(source_ids(), search)
-    nodes, _ = hypotheses_of(search, model.bos_id)
+    nodes, _ = search.hypotheses(model.bos_id)
     inputs = np.array([ids_of(nodes, best)[:-1]])
     of_source, of_target = model.self_attention_weights(source_ids(), inputs)
     cross = model.attention_weights(source_ids(), inputs)
