@@ -196,9 +196,11 @@ WITHOUT_NUMBERS = {
     "plots.learning_curves",
     "plots.positional_encoding",
     "recipes.Score",
+    "recipes.Settings",  # tests/recipes/test_settings.py
     "recipes.evaluate",  # tests/recipes/test_evaluation.py
     "recipes.find_export",
     "recipes.load_translator",
+    "recipes.train",
     "serving.describe_export",
     "serving.export",  # tests/serving/test_translator.py
     "serving.export_litert",

@@ -336,6 +336,7 @@ class Kind:
 
     def convert(self, field: str, value: Any) -> Any:
         """Returns the value as the field keeps it, or raises `ValueError`."""
+        value = as_python(value)
         if not self.is_many:
             return self._convert_one(field, value)
         values = (value,) if isinstance(value, (str, float, int)) else value
@@ -344,6 +345,7 @@ class Kind:
         return tuple(self._convert_one(field, item) for item in values)
 
     def _convert_one(self, field: str, value: Any) -> Any:
+        value = as_python(value)
         is_bool = isinstance(value, bool)
         if isinstance(value, os.PathLike) and str in self.types:
             value = os.fspath(value)
@@ -351,6 +353,11 @@ class Kind:
             raise ValueError(_must(field, f"be a {self.name}", value))
         number: Any = value
         return float(number) if float in self.types else value
+
+
+def as_python(value: Any) -> Any:
+    """A number or a list of Python's in place of NumPy's, which is not imported here."""
+    return value.tolist() if type(value).__module__ == "numpy" else value
 
 
 KINDS: dict[Any, Kind] = {

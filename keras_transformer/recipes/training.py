@@ -258,7 +258,7 @@ class KeepEpoch(KeepHistory):
             f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
             f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
         )
-        if (epoch + 1) % self.samples_every:
+        if not self.samples or (epoch + 1) % self.samples_every:
             return
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.translate(sources), strict=True):

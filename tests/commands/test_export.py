@@ -6,6 +6,7 @@ import tensorflow as tf
 from tests.serving.trained import translator, words
 
 
+@pytest.mark.slow
 def test_an_export_has_the_search_of_the_line_and_the_card_of_before(
     run_directory, figures, tmp_path
 ):

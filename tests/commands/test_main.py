@@ -53,6 +53,7 @@ print([name for name in ("keras", "tensorflow", "numpy") if name in sys.modules]
     assert all(line.startswith("error: ") for line in errors)
 
 
+@pytest.mark.slow
 def test_a_process_of_a_command_knows_every_class_that_a_model_may_hold():
     code = """
 import sys
@@ -76,6 +77,7 @@ print(sorted(keras.saving.get_custom_objects()))
     assert len(names) > 20
 
 
+@pytest.mark.slow
 def test_the_names_of_the_package_are_there_in_a_package_run_by_m(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text(

@@ -136,6 +136,7 @@ def test_inputs_that_are_no_pair_are_refused(make, inputs, received):
     "way",
     ["model", *(pytest.param(way, marks=pytest.mark.slow) for way in ("functional", "saved"))],
 )
+@pytest.mark.slow
 def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, way, tmp_path):
     import tensorflow as tf
 

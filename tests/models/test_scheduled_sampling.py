@@ -69,6 +69,7 @@ def test_the_first_token_stays_bos_with_padding_on_the_left():
         assert ((ids == 0) == (left == 0)).all()
 
 
+@pytest.mark.slow
 def test_a_schedule_changes_the_share_from_step_to_step_of_fit():
     (expected,) = losses(compiled(scheduled_sampling=0.0), epochs=1)
     found = losses(compiled(scheduled_sampling=late()), epochs=5, eagerly=False)

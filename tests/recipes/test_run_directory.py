@@ -129,6 +129,7 @@ directory.write_readme("a title", "a model", "a summary", ("a source", "a target
 """
 
 
+@pytest.mark.slow
 def test_a_run_whose_file_names_are_not_ascii_goes_on_in_any_locale(tmp_path):
     output = tmp_path / "\u00fcbung"
     for name in ("ascii", "utf-8"):

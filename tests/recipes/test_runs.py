@@ -117,6 +117,7 @@ def test_a_run_without_an_export_is_loaded_with_its_own_settings(run, tmp_path):
     assert load_translator(tmp_path, beam_size=3).search.beam_size == 3
 
 
+@pytest.mark.slow
 def test_signatures_of_an_export_and_of_a_model_answer_alike(run, tmp_path):
     texts = np.array(words(5, seed=4), object)
     exported = open_signatures(run / "export")["n_best"](text=texts)

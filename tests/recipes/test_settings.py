@@ -2,6 +2,7 @@ import dataclasses
 import math
 import tomllib
 
+import numpy as np
 import pytest
 
 from keras_transformer.recipes.settings import FIELDS, PRESETS, Settings, read_settings
@@ -140,3 +141,14 @@ def test_what_may_change_is_no_difference():
     other = dataclasses.replace(one, dropout=0.2, seed=4)
     assert one.differences(other) == "dropout was 0.1 and is 0.2, seed was 1 and is 4"
     assert one.differences(other, ["seed", "d_model"]) == "seed was 1 and is 4"
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = dict(epochs=3, dropout=0.5, lowercase=True, subword_dropout=[0.5, 0.25])
+    as_numpy = {name: np.array(value)[()] for name, value in given.items()}
+    ours, theirs = (Settings.from_preset(train=("a",), **g) for g in (as_numpy, given))
+    assert ours == theirs
+    assert type(ours.epochs) is int
+    assert type(ours.lowercase) is bool
+    assert [type(rate) for rate in ours.subword_dropout] == [float, float]
+    assert ours.to_toml() == theirs.to_toml()

@@ -76,6 +76,7 @@ def stopped(corpus, tmp_path_factory, plainly):
     check_loss = training.CheckLoss
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
+        patch.setattr(training, "NUM_SAMPLES", 0)
         with pytest.raises(KeyboardInterrupt):
             train(settings, output)
         assert RunDirectory(output).epochs_done() == 1
@@ -89,6 +90,7 @@ def whole(corpus, tmp_path_factory, plainly):
     output = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "finish_run", lambda *given: None)
+        patch.setattr(training, "NUM_SAMPLES", 0)  # whose search is traced
         train(small(corpus), output)
     return output
 
@@ -173,6 +175,7 @@ def test_other_texts_in_files_of_the_same_names_are_refused(stopped, corpus, tmp
             train(settings, output)
 
 
+@pytest.mark.slow
 def test_a_run_may_start_from_another(stopped, corpus, tmp_path, capsys, plainly, monkeypatch):
     """It has the other's vocabulary and weights; a model of another size is refused."""
     monkeypatch.setattr(training, "finish_run", lambda *given: None)

@@ -18,6 +18,7 @@ from keras_transformer.text import (
 from tests.serving.trained import translator
 
 
+@pytest.mark.slow
 def test_the_warm_up_requests_are_answered_and_compile_every_signature(exported):
     prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     signatures, met = translator().string_functions.signatures, set()
