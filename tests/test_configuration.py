@@ -1,5 +1,6 @@
 """Every public class: rebuilt from its configuration, and clear about a bad argument."""
 
+import inspect
 import json
 import re
 
@@ -220,6 +221,19 @@ def test_the_configuration_holds_every_argument_and_rebuilds_the_object(public_c
         if name in plain and hasattr(again, name) and name != "activation":
             found = getattr(again, name)
             assert plain_form(found) == plain_form(value)
+
+
+# Two names of Keras for what an attribute says under one.
+OTHER_NAMES = {"output_shape": "output_width", "output_dim": "output_width"}
+OTHER_NAMES |= {"sliding_window": "window"}
+
+
+@by_name
+def test_every_argument_is_an_attribute_of_its_name(public_class):
+    made = public_class(**ARGUMENTS[public_class])
+    kinds = inspect.signature(public_class).parameters.values()
+    names = [p.name for p in kinds if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    assert [n for n in names if not hasattr(made, OTHER_NAMES.get(n, n))] == []
 
 
 @by_name

@@ -182,6 +182,11 @@ class Transformer(SequenceToSequence):
         self.encoder = Encoder(**options, position=inside[0], name="encoder")
         self.decoder = Decoder(**options, position=inside[1], name="decoder")
 
+    @property
+    def position(self) -> keras.layers.Layer:
+        """The positions of the source: a layer of the model's own with the settings given."""
+        return self.encoder.position if self.source_positions is None else self.source_positions
+
     def _own_position(self, position: Any, name: str) -> Any:
         """A layer with the settings of `position`, so that nobody else's is built here."""
         config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}
