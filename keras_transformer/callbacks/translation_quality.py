@@ -12,8 +12,9 @@ import keras
 
 from keras_transformer import arguments
 from keras_transformer.callbacks.average_checkpoints import AverageCheckpoints
+from keras_transformer.callbacks.text_errors import TEXT_METRICS, count_errors, percentage
 
-METRICS = ("bleu", "chrf", "exact_match", "word_error_rate")
+METRICS = ("bleu", "chrf", *TEXT_METRICS)
 
 
 class TranslationQuality(keras.callbacks.Callback):
@@ -23,7 +24,10 @@ class TranslationQuality(keras.callbacks.Callback):
     |---|---|
     | `"bleu"`, `"chrf"` | sacreBLEU's, printed with their signatures |
     | `"exact_match"` | percentage of translations equal to their references |
-    | `"word_error_rate"` | 100 - exact match: for tasks of one word a text |
+    | `"word_error_rate"` | edits between words, in percent of the references' words |
+    | `"character_error_rate"` | the same of characters |
+
+    An edit replaces, inserts or removes one.
 
     The figures go into the logs of every epoch as `val_bleu` and so on, for the callbacks after
     this one. An epoch that is not measured repeats the figures of the last measurement. So that
@@ -197,7 +201,7 @@ class TranslationQuality(keras.callbacks.Callback):
     def _key(self, figures: dict[str, float]) -> float:
         """The larger the better."""
         value = figures[self.metrics[0]]
-        return -value if self.metrics[0] == "word_error_rate" else value
+        return -value if self.metrics[0].endswith("error_rate") else value
 
     def _keep(self, is_best: bool) -> None:
         if self.filepath is None:
@@ -226,24 +230,28 @@ class TranslationQuality(keras.callbacks.Callback):
         print(f"  {epoch}{listed}{' (best so far)' if is_best else ''}", flush=True)
 
 
-class ExactMatch:
-    """The percentage of texts that equal their reference, in the form of a sacreBLEU metric."""
+class TextMetric:
+    """A metric of `TEXT_METRICS` in the form of one of sacreBLEU."""
 
-    def __init__(self, errors: bool = False, lowercase: bool = False) -> None:
-        self.errors = errors
+    def __init__(self, name: str, lowercase: bool = False) -> None:
+        self.name = name
         self.fold: Callable[[str], str] = str.lower if lowercase else str
 
     def corpus_score(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> Self:
         """Keeps the percentage in `score` and returns itself."""
-        pairs = zip(texts, references[0], strict=True)
-        count = sum(self.fold(ours) == self.fold(theirs) for ours, theirs in pairs)
-        equal = 100.0 * count / len(references[0])
-        self.score = 100.0 - equal if self.errors else equal
+        ours, theirs = ([self.fold(text) for text in side] for side in (texts, references[0]))
+        self.score = percentage(count_errors(self.name, ours, theirs).sum(0))
         return self
 
     def get_signature(self) -> str:
         """What is counted."""
-        return "texts that differ, in percent" if self.errors else "equal texts, in percent"
+        counted = "equal texts" if self.name == "exact_match" else f"edits between {self.unit}s"
+        return f"{counted}, in percent"
+
+    @property
+    def unit(self) -> str:
+        """What an edit changes: a word or a character."""
+        return self.name.split("_")[0]
 
 
 def make_scorers(metrics: Iterable[str], lowercase: bool, tokenize: str) -> dict[str, Any]:
@@ -265,7 +273,7 @@ def make_scorers(metrics: Iterable[str], lowercase: bool, tokenize: str) -> dict
                 else CHRF(lowercase=lowercase)
             )
         else:
-            scorers[name] = ExactMatch(name == "word_error_rate", lowercase)
+            scorers[name] = TextMetric(name, lowercase)
     return scorers
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer import arguments
+from keras_transformer.callbacks.text_errors import count_errors, percentage
 
 METRICS = ("exact_match", "word_error_rate", "character_error_rate", "chrf", "bleu")
 SEED = 12345  # sacreBLEU's own
@@ -152,55 +153,23 @@ def _error_rate(
     name: str, systems: Sequence[Sequence[str]], references: Sequence[str], bootstrap: int
 ) -> Score:
     """The `Score` of a metric that is a sum over texts divided by another."""
-    counts = [counts_of(name, system, references) for system in systems]  # each (texts, 2)
-    value = _percentage(counts[0].sum(0))
+    counts = [count_errors(name, system, references) for system in systems]  # each (texts, 2)
+    value = percentage(counts[0].sum(0))
     generator = np.random.default_rng(SEED)
     interval = None
     if bootstrap:
         draws = (generator.integers(0, len(references), len(references)) for _ in range(bootstrap))
-        values = [_percentage(counts[0][rows].sum(0)) for rows in draws]
+        values = [percentage(counts[0][rows].sum(0)) for rows in draws]
         low, high = np.percentile(values, [2.5, 97.5])
         interval = float(high - low) / 2
     signature = f"texts:{len(references)}|unit:{name.split('_')[0]}"
     if len(systems) == 1:
         return Score(name, value, signature, interval)
-    other = _percentage(counts[1].sum(0))
+    other = percentage(counts[1].sum(0))
     samples = bootstrap or 1000
     larger = 0
     for _ in range(samples):
         exchanged = generator.random((len(references), 1)) < 0.5
         pair = [np.where(exchanged, counts[1 - n], counts[n]).sum(0) for n in range(2)]
-        larger += abs(_percentage(pair[0]) - _percentage(pair[1])) >= abs(value - other) - 1e-9
+        larger += abs(percentage(pair[0]) - percentage(pair[1])) >= abs(value - other) - 1e-9
     return Score(name, value, signature, interval, other, (larger + 1) / (samples + 1))
-
-
-def counts_of(name: str, texts: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """What is counted in each text and out of how many: int (texts, 2)."""
-    pairs = list(zip(texts, references, strict=True))
-    if name == "exact_match":
-        return np.array([(ours == theirs, 1) for ours, theirs in pairs])
-    split: Callable[[str], Sequence[str]] = list if name.startswith("character") else str.split
-    units = [(split(ours), split(theirs)) for ours, theirs in pairs]
-    return np.array([(edit_distance(ours, theirs), len(theirs)) for ours, theirs in units])
-
-
-def edit_distance(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
-    """The fewest replacements, insertions and removals that make one sequence the other.
-
-    Example:
-
-    >>> edit_distance("kitten", "sitting")
-    3
-    """
-    row = list(range(len(theirs) + 1))
-    for i, one in enumerate(ours, start=1):
-        before, row[0] = row[0], i
-        for j, other in enumerate(theirs, start=1):
-            least = min(row[j] + 1, row[j - 1] + 1, before + (one != other))
-            before, row[j] = row[j], least
-    return row[-1]
-
-
-def _percentage(counts: np.ndarray) -> float:
-    """The first count in percent of the second; of none, of 1."""
-    return 100.0 * float(counts[0]) / max(float(counts[1]), 1.0)

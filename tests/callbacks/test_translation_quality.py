@@ -47,11 +47,15 @@ def test_figures_are_those_of_sacrebleu(capsys):
     assert all(part in printed for part in ("case:lc", "nw:0", f"bleu {expected:.2f}"))
 
 
-@pytest.mark.parametrize(("metric", "expected"), [("exact_match", 50), ("word_error_rate", 50)])
+# One of five words is another, of ten in both: 10 %. "on" for "off" is two edits: "o" stays, "n"
+# replaces "f" and an "f" goes, of 18 and 15 characters: 6.06 %.
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [("exact_match", 50), ("word_error_rate", 10), ("character_error_rate", 100 * 2 / 33)],
+)
 def test_exact_matches_and_errors_are_counted(metric, expected):
-    quality = TranslationQuality(
-        lambda texts: [REFERENCES[0], "no"], SOURCES, REFERENCES, metrics=[metric]
-    )
+    outputs = [REFERENCES[0], "A dog ran on ."]
+    quality = TranslationQuality(lambda texts: outputs, SOURCES, REFERENCES, metrics=[metric])
     assert quality.measure() == {metric: expected}
 
 

@@ -19,10 +19,10 @@ from tests.backends import BACKEND, array
 from tests.event_files import values_in_tensorboard
 from tests.selection import spread
 
-TEXTS = [f"text {number}" for number in range(50)]
+TEXTS = [f"text{number}" for number in range(50)]  # of one word, and "other" is one more edit
 DATA = np.ones((4, 1), "float32")
 NAME = "val_exact_match"
-MODES = {"exact_match": "max", "word_error_rate": "min"}  # as many texts right: x and 100 - x
+MODES = {"exact_match": "max", "word_error_rate": "min"}  # of texts of one word: x and 100 - x
 
 
 def new_model(optimizer="sgd"):
