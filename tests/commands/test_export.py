@@ -43,12 +43,14 @@ def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, com
 
 
 @pytest.mark.slow
-def test_integers_take_less_room(run_directory, figures, tmp_path):
-    sizes = [
-        figures("export", run_directory, "--output", tmp_path / name, *options)["bytes"]
-        for name, options in (("float", []), ("integer", ["--int8"]))
-    ]
-    assert sizes[1] < sizes[0]
+def test_the_weights_take_less_room_as_integers(run_directory, figures, tmp_path):
+    """The graph of so small a model is larger than its weights, and grows."""
+    sizes = []
+    for name, options in (("float", []), ("integer", ["--int8"])):
+        figures("export", run_directory, "--output", tmp_path / name, *options)
+        files = (tmp_path / name / "variables").iterdir()
+        sizes.append(sum(file.stat().st_size for file in files))
+    assert sizes[1] < 0.5 * sizes[0]
 
 
 @pytest.mark.slow
