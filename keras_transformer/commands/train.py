@@ -75,7 +75,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_files(*settings.train, *settings.validation, *settings.test, settings.start_from or None)
     if settings.format == "dates":
         need("eval", "babel")
-    need(settings.backend, settings.backend)
+    needed = {"tensorflow": ("tensorflow", "tensorflow_text")}
+    need(settings.backend, *needed.get(settings.backend, (settings.backend,)))
     os.environ["KERAS_BACKEND"] = settings.backend
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     output = args.output or str(Path("runs") / default_name(settings))

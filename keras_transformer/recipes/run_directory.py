@@ -75,7 +75,7 @@ class RunDirectory:
     def read_settings(self) -> tuple[Settings, dict[str, Any]]:
         """Returns the settings of the run, and what else it began with."""
         values, facts = read_settings(self.path / SETTINGS)
-        return Settings(**values), facts
+        return Settings.from_preset(**values), facts
 
     def check_start(self, settings: Settings, names: Iterable[str]) -> None:
         """Checks that a run with these settings can start from the model of this one."""

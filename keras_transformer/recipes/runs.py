@@ -104,7 +104,7 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
             "`keras-transformer train` writes one"
         )
     target = path / "target.tokenizer"
-    settings = Settings(**read_settings(path / SETTINGS)[0])
+    settings = Settings.from_preset(**read_settings(path / SETTINGS)[0])
     search = make_search(settings)
     kept: dict[str, Any] = {
         "max_source_length": settings.max_length,

@@ -69,9 +69,17 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
     ValueError: nowhere.en: there is no such file. Check the path.
     """
     check_environment(settings)
+    policy = keras.config.dtype_policy()
     keras.utils.set_random_seed(settings.seed)
     keras.config.set_dtype_policy(settings.precision)
-    directory = RunDirectory(output)
+    try:
+        return go_through(settings, RunDirectory(output))
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+def go_through(settings: Settings, directory: RunDirectory) -> Run:
+    """Reads the texts, trains what is left to train, and tests."""
     corpus = read_corpus(settings)
     if settings.start_from and not directory.epochs_done():  # then it needs the other no more
         RunDirectory(settings.start_from).check_start(settings, START)
