@@ -191,10 +191,22 @@ def weights(output):
         return {name: state[name] for name in state.files}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The arguments of a small run, its directory, and what it printed at once from end to end."""
+    folder = tmp_path_factory.mktemp("whole")
+    job = [*write_words(folder, 300), *SMALL, "--epochs", 4]
+    status, printed = finish(*job, "--output", folder / "run")
+    assert status == 0, printed
+    return job, folder / "run", printed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_killed_or_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp_path, number):
-    job = [*write_words(tmp_path, 300), *SMALL, "--epochs", 4]
+def test_killed_or_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(
+    tmp_path, number, whole
+):
+    job, directory, printed_at_once = whole
     status, printed = stop(tmp_path / "run", number, *job)
     assert status == (-number if number == signal.SIGKILL else 130), printed
     assert "Traceback" not in printed
@@ -203,11 +215,9 @@ def test_killed_or_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp_
     status, again = finish(*job, "--output", tmp_path / "run")
     assert status == 0, again
     assert re.search("Going on from epoch [1-4]|Already trained", again)
-    status, whole = finish(*job, "--output", tmp_path / "whole")
-    assert status == 0, whole
-    ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    ours, theirs = weights(tmp_path / "run"), weights(directory)
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
-    assert again.splitlines()[-1] == whole.splitlines()[-1]
+    assert again.splitlines()[-1] == printed_at_once.splitlines()[-1]
     assert not [file.name for file in (tmp_path / "run").iterdir() if file.name.startswith(".")]
 
 
