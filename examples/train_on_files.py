@@ -43,7 +43,8 @@ def main():
     keras.utils.set_random_seed(1)
 
     sources, targets = (
-        path.read_text(encoding="utf-8").splitlines() for path in (args.source, args.target)
+        path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        for path in (args.source, args.target)
     )
     if len(sources) != len(targets):
         parser.error(f"{len(sources):,} sources and {len(targets):,} targets: not as many")

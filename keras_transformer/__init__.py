@@ -64,4 +64,4 @@ __all__ = [
     "masking",
     "models",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

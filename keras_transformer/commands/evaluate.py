@@ -1,11 +1,13 @@
 """Measures translations: BLEU, chrF, exact match, word and character error rate.
 
-Takes a file of translations, or a model that translates the source texts first. With --bootstrap
+Takes a file of translations, or a model that translates the source texts first. Of a run alone it
+measures the test that the training held out or was given. With --bootstrap
 each figure has its 95 % interval. With --baseline a paired test says how likely so large a
 difference is between two equal systems.
 """
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from keras_transformer.commands.program import (
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="a run or an export")
     parser.add_argument("--source", metavar="FILE", help="the texts that MODEL translates")
     parser.add_argument("--translations", metavar="FILE", help="translations, in place of MODEL")
-    parser.add_argument("--reference", metavar="FILE", required=True, help="right translations")
+    parser.add_argument("--reference", metavar="FILE", help="right translations")
     parser.add_argument("--baseline", metavar="FILE", help="translations of another system")
     parser.add_argument(
         "--metrics", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME",
@@ -51,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_search(parser)
     parser.epilog = examples(
+        "evaluate runs/en-de",
         "evaluate runs/en-de --source test.en --reference test.de --bootstrap 1000",
-        "evaluate --translations ours.de --reference test.de --metrics bleu chrf",
         "evaluate --translations ours.de --baseline theirs.de --reference test.de",
     )
 
@@ -60,9 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Translates where that is asked for, and prints a line for each metric."""
     if (args.model is None) == (args.translations is None):
-        raise ValueError("give either MODEL with --source, or --translations")
-    if (args.model is None) != (args.source is None):
-        raise ValueError("--source needs MODEL, and MODEL needs --source")
+        raise ValueError("give either MODEL or --translations")
+    if args.source and not args.model:
+        raise ValueError("--source needs MODEL")
+    of_run = args.model is not None and not (args.source or args.reference)
+    if not of_run and not args.reference:
+        raise ValueError("give --reference, the file of the right translations")
+    if args.model and args.reference and not args.source:
+        raise ValueError("MODEL with --reference needs --source, the texts to translate")
     if args.model is None and (args.beam_size is not None or args.length_penalty is not None):
         raise ValueError("--beam-size and --length-penalty need MODEL")
     if args.bootstrap == 1:
@@ -72,22 +79,15 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_files(args.source, args.translations, args.reference, args.baseline)
     if {"bleu", "chrf"}.intersection(args.metrics):
         need("eval", "sacrebleu")
-    use_tensorflow()
+    if args.model is not None:
+        use_tensorflow()
     from keras_transformer.recipes.evaluation import evaluate
-    from keras_transformer.recipes.parallel_text import read_lines
 
-    references = read_lines(args.reference)
-    if not references:
-        raise ValueError(f"{args.reference}: the file is empty. Give a file with text")
-    files = [args.source or args.translations, *filter(None, [args.baseline])]
-    texts = [read_lines(file) for file in files]
-    for file, lines in zip(files, texts, strict=True):
-        if len(lines) != len(references):
-            raise ValueError(
-                f"{file} has {len(lines):,} lines and {args.reference} has {len(references):,}. "
-                "Give files of equal length"
-            )
-    translations = texts[0] if args.model is None else translated(args, texts[0], program)
+    if of_run:
+        translations, references = predicted_by_run(args, program)
+    else:
+        translations, references = read_texts(args, program)
+    baseline = read_as_many(args.baseline, len(references)) if args.baseline else None
     scores = evaluate(
         translations,
         references,
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         lowercase=args.lowercase,
         tokenize=args.tokenize,
         bootstrap=args.bootstrap,
-        baseline=texts[1] if args.baseline else None,
+        baseline=baseline,
     )
     rows = []
     for score in scores:
@@ -107,6 +107,53 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     for line in table(rows):
         program.say(line)
     return {score.name: score._asdict() for score in scores}
+
+
+def read_texts(args: argparse.Namespace, program: Program) -> tuple[list[str], list[str]]:
+    """The translations, of a file or of the model, and their references."""
+    from keras_transformer.recipes.parallel_text import read_lines
+
+    references = read_lines(args.reference)
+    if not references:
+        raise ValueError(f"{args.reference}: the file is empty. Give a file with text")
+    if args.model is None:
+        return read_as_many(args.translations, len(references)), references
+    from keras_transformer.recipes.pair_formats import decode_target, encode_source
+    from keras_transformer.recipes.runs import read_format
+
+    form = read_format(args.model)
+    sources = [encode_source(line, form) for line in read_as_many(args.source, len(references))]
+    found = translated(args, sources, program)
+    return [decode_target(text, form) for text in found], references
+
+
+def read_as_many(file: str, count: int) -> list[str]:
+    """The lines of a file, which must be as many as the references."""
+    from keras_transformer.recipes.parallel_text import read_lines
+
+    lines = read_lines(file)
+    if len(lines) != count:
+        raise ValueError(
+            f"{file} has {len(lines):,} lines, and there are {count:,} references. "
+            "Give files of equal length"
+        )
+    return lines
+
+
+def predicted_by_run(args: argparse.Namespace, program: Program) -> tuple[list[str], list[str]]:
+    """The outputs of the run's own test, or of another search of it, and their references."""
+    from keras_transformer.recipes.runs import SETTINGS, read_predictions
+    from keras_transformer.recipes.settings import read_settings
+
+    rows = read_predictions(args.model)
+    settings = read_settings(Path(args.model) / SETTINGS)[0]
+    if settings.get("lowercase") and not args.lowercase:
+        args.lowercase = True
+        program.say("The run folds the case of its texts: --lowercase")
+    references = [row["reference"] for row in rows]
+    if args.beam_size is None and args.length_penalty is None:
+        return [row["output"] for row in rows], references
+    return translated(args, [row["source"] for row in rows], program), references
 
 
 def translated(args: argparse.Namespace, sources: list[str], program: Program) -> list[str]:

@@ -72,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Checks the settings before anything heavy is imported, then trains."""
     settings = make_settings(args)
-    check_files(*settings.train, *settings.validation, *settings.test, settings.start_from or None)
+    names = (settings.normalization, settings.source_normalization)
+    rules = [name for name in names if name.endswith(".tsv")]
+    check_files(*settings.train, *settings.validation, *settings.test, *rules)
     if settings.format == "dates":
         need("eval", "babel")
     needed = {"tensorflow": ("tensorflow", "tensorflow_text")}
@@ -94,12 +96,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
-    """The settings of the preset, the file and the options; what is named last here wins."""
+    """The settings of the preset. Those of the file win over them, and options over both."""
     values: dict[str, Any] = {}
-    if args.config:
-        values, _ = read_settings(args.config)
     given = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
     try:
+        if args.config:
+            values, _ = read_settings(args.config)
+            if {"preset", "model", "format"} & set(given):
+                # What the file has from its own preset gives way to that of the options.
+                of_file = Settings.from_preset(**values)
+                chosen = {name: getattr(of_file, name) for name in ("preset", "model", "format")}
+                values = {**chosen, **of_file.changes()}
         return Settings.from_preset(**{**values, **given})
     except ValueError as error:
         # Fields are options here.

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=positive_integer, default=512, metavar="N", help="lines at a time"
     )
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="symbols with spaces between them, as a model of characters or phones has them",
+    )
     add_search(parser)
     parser.epilog = examples(
         "translate runs/en-de news.en --output news.de",
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     check_files(args.file)
     use_tensorflow()
     from keras_transformer.recipes.parallel_text import check_is_text
-    from keras_transformer.recipes.runs import open_signatures
+    from keras_transformer.recipes.runs import open_signatures, read_format
 
     # Whatever the locale says: so is the input.
     sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
@@ -78,13 +83,16 @@ def run(args: argparse.Namespace, program: Program) -> None:
         stream = stack.enter_context(open_input(args.file))
         stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")
+        form = "text" if args.raw else read_format(args.model)
+        if args.alignments and form not in ("text", "dates"):
+            raise ValueError(f"--alignments needs --raw for a model of the format {form}")
         signatures = open_signatures(
             args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
         )
         output = stack.enter_context(open_output(args.output))
         count = too_long = 0
         for lines in batches(stream, args.batch_size):
-            for answer in answers(signatures, lines, args):
+            for answer in answers(signatures, lines, form, args):
                 count += 1
                 too_long += answer["truncated"]
                 write(answer, count, args, output)
@@ -95,11 +103,18 @@ def run(args: argparse.Namespace, program: Program) -> None:
     print(f"\r{count:,} lines translated{note}", file=sys.stderr)
 
 
-def answers(signatures: Any, lines: list[bytes], args: argparse.Namespace) -> list[dict[str, Any]]:
+def answers(
+    signatures: Any, lines: list[bytes], form: str, args: argparse.Namespace
+) -> list[dict[str, Any]]:
     """The answer of each line: its translations, their scores, and where they were read."""
     import tensorflow as tf
 
-    text = tf.constant(lines)
+    from keras_transformer.recipes.pair_formats import decode_target, encode_source
+
+    if form in ("text", "dates"):
+        text = tf.constant(lines)
+    else:  # of symbols
+        text = tf.constant([encode_source(line.decode("utf-8", "replace"), form) for line in lines])
     if args.alignments:
         found = signatures["align"](text=text)
         return [aligned(found, row, line) for row, line in enumerate(lines)]
@@ -122,14 +137,13 @@ def answers(signatures: Any, lines: list[bytes], args: argparse.Namespace) -> li
             f"--n-best must be at most {most}, the beam of the model. With a run, --beam-size "
             "makes it wider"
         )
-    return [
-        {
-            "source": line.decode("utf-8", "replace"),
-            **found_ones(found["translations"][row, :count], found["scores"][row, :count]),
-            "truncated": bool(found["truncated"][row]),
-        }
-        for row, line in enumerate(lines)
-    ]
+    made = []
+    for row, line in enumerate(lines):
+        answer = found_ones(found["translations"][row, :count], found["scores"][row, :count])
+        answer["translations"] = [decode_target(text, form) for text in answer["translations"]]
+        source = line.decode("utf-8", "replace")
+        made.append({"source": source, **answer, "truncated": bool(found["truncated"][row])})
+    return made
 
 
 def found_ones(translations: Any, scores: Any) -> dict[str, list[Any]]:

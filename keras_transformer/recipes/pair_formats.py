@@ -79,6 +79,38 @@ def text(line: str) -> Pair:
     return source, target
 
 
+def encode_source(line: str, format: str) -> str:
+    """A source as a user writes it, as the model reads it.
+
+    The sources of "inflection" have two columns, lemma and tags.
+
+    Example:
+
+    >>> encode_source("tool", "g2p")
+    't o o l'
+    """
+    line = line if format in ("text", "dates") else unicodedata.normalize("NFC", line)
+    if format in ("characters", "g2p"):
+        return split_characters(line.strip())
+    if format == "inflection":
+        lemma, _, tags = line.partition("\t")
+        return inflection(f"{lemma}\t-\t{tags}")[0] if tags.strip() else split_characters(lemma)
+    return line
+
+
+def decode_target(text: str, format: str) -> str:
+    """A target of the model as a user reads it: without spaces between characters.
+
+    Example:
+
+    >>> decode_target("t o o ▁ l", "characters")
+    'too l'
+    """
+    if format in ("characters", "inflection"):
+        return text.replace(" ", "").replace(SPACE, " ")
+    return text
+
+
 READERS: dict[str, Callable[[str], Pair]] = {
     "text": text,
     "characters": characters,

@@ -26,7 +26,6 @@ from keras_transformer.recipes.settings import FORMS, Settings
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ["", "\ufffd", "", ""]
 WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, which a model reads as a space
-EXTRA_LENGTH = 50  # tokens that an output may have more than the longest text seen
 FEW = 0.05  # of the texts, the longest, are searched apart where they are twice as long
 
 
@@ -213,7 +212,8 @@ class PlainTexts:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
         sources, targets = self._train
         if turned_too:
-            sources, targets = sources + targets, targets + sources
+            turned = self._encode([(target, source) for source, target in self.corpus.train])
+            sources, targets = sources + turned[0], targets + turned[1]
         return self._dataset(
             (sources, targets),
             self.settings.max_shapes,
@@ -254,13 +254,13 @@ class PlainTexts:
 class Generator(keras.Model):
     """Gives the best output of each source: on JAX `predict` compiles the search once a shape."""
 
-    def __init__(self, model: keras.Model, search: Search, max_length: int) -> None:
+    def __init__(self, model: keras.Model, search: Search) -> None:
         super().__init__()
-        self.model, self.search, self.max_length = model, search, max_length
+        self.model, self.search = model, search
 
     def call(self, source_ids: Any) -> Any:
-        """Returns ids (batch, max_length)."""
-        return self.model.generate(source_ids, self.search, self.max_length).ids[:, 0]
+        """Returns ids (batch, length), at most 50 tokens more than the source has."""
+        return self.model.generate(source_ids, self.search).ids[:, 0]
 
 
 class PlainTranslator:
@@ -274,12 +274,15 @@ class PlainTranslator:
 
     def __init__(self, model: keras.Model, texts: PlainTexts, search: Search) -> None:
         self.texts = texts
-        self.generator = Generator(model, search, texts.longest + EXTRA_LENGTH)
+        self.generator = Generator(model, search)
 
     def __call__(self, texts: Sequence[str], progress: bool = False) -> list[str]:
         rows = [[*self.texts.source.encode(text), EOS_ID] for text in texts]
-        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        outputs = [""] * len(rows)
+        outputs = [""] * len(rows)  # that of an empty text, as a `Translator` has it
+        order = [number for number in range(len(rows)) if len(rows[number]) > 1]
+        if not order:
+            return outputs
+        order.sort(key=lambda number: len(rows[number]))
         place = round((1 - FEW) * len(order))
         if len(rows[order[-1]]) <= 2 * len(rows[order[place - 1]]):
             place = len(order)
@@ -290,7 +293,7 @@ class PlainTranslator:
         return outputs
 
     def _search(self, rows: list[list[int]], progress: bool) -> np.ndarray:
-        """The outputs of rows of ids, an array (rows, max_length)."""
+        """The outputs of rows of ids, an array (rows, length)."""
         longest = max(map(len, rows))
         batch_size = min(len(rows), max(1, self.texts.settings.tokens_per_batch // longest))
         num_rows = -(-len(rows) // batch_size) * batch_size  # a last batch is filled with padding

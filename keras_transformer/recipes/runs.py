@@ -1,5 +1,6 @@
 """Opens what a training left: its export, or a `Translator` of its model."""
 
+import csv
 import importlib
 import json
 from collections.abc import Mapping
@@ -73,6 +74,29 @@ def read_card(export: str | PathLike[str]) -> dict[str, Any]:
     """Returns the model card of a SavedModel, empty where it has none."""
     file = Path(export) / CARD
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def read_format(path: str | PathLike[str]) -> str:
+    """The format of the pairs that a run or an export learnt; "text" where nothing says another."""
+    file = Path(path) / SETTINGS
+    if file.exists():
+        return read_settings(file)[0].get("format", "text")
+    export = find_export(path)
+    data = read_card(export).get("data") if export else None
+    return data.get("format", "text") if isinstance(data, dict) else "text"
+
+
+def read_predictions(path: str | PathLike[str]) -> list[dict[str, str]]:
+    """The sources, references and outputs of the test of a run, as the model reads and writes.
+
+    Raises:
+        ValueError: when the directory has none.
+    """
+    file = Path(path) / "predictions.tsv"
+    if not file.exists():
+        raise ValueError(f"{path} has no predictions.tsv of a run. Give --source and --reference")
+    with open(file, newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened, delimiter="\t"))
 
 
 def load_translator(path: str | PathLike[str], **options: Any) -> Any:

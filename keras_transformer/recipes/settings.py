@@ -18,6 +18,7 @@ SIMILARITIES = ("additive", "general", "dot", "scaled_dot", "cosine", "none")
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "char")
 FORMS = ("identity", "nfc", "nfkc")  # normalizations that any vocabulary can have
+RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")  # of sentencepiece, which a vocabulary holds
 
 
 def option(default: Any, **rules: Any) -> Any:
@@ -25,8 +26,8 @@ def option(default: Any, **rules: Any) -> Any:
 
     Args:
         default: its value when nothing is said.
-        **rules: `choices`, `least` (at least), `above` and `below`. `free` is True for what may
-            change when a run goes on.
+        **rules: `choices`, `least` and `most`, which are allowed, `above` and `below`. `free` is
+            True for what may change when a run goes on.
     """
     return dataclasses.field(default=default, metadata=rules)
 
@@ -120,7 +121,7 @@ class Settings:
     test: tuple[str, ...] = option((), free=True)
     source_locale: str = "en"
     target_locale: str = "fr"
-    vocab_size: int = option(8000, least=1)
+    vocab_size: int = option(8000, least=5)
     separate_vocabularies: bool = False
     lowercase: bool = False
     normalization: str = "identity"
@@ -166,7 +167,7 @@ class Settings:
     average: int = option(0, least=0)
 
     beam_size: int = option(4, least=1, free=True)
-    length_penalty: float = option(0.6, least=0, below=math.inf, free=True)
+    length_penalty: float = option(0.6, least=0, most=10, free=True)
     bleu_tokenize: str = option("13a", choices=BLEU_TOKENIZERS, free=True)
     xla_export: bool = option(True, free=True)
     split_sentences: bool | None = option(None, free=True)
@@ -217,6 +218,23 @@ class Settings:
             defaults |= RECURRENT_SIZES[preset]
         return cls(**{**defaults, **values})
 
+    def changes(self) -> dict[str, Any]:
+        """The fields that are not those of the preset, for the kind of model and the format.
+
+        Example:
+
+        >>> Settings.from_preset("base", train=("a", "b"), dropout=0.2, backend="jax").changes()
+        {'train': ('a', 'b'), 'dropout': 0.2, 'backend': 'jax'}
+        """
+        chosen = {"format": self.format, "train": self.train, "model": self.model}
+        plain = type(self).from_preset(self.preset, **chosen, backend=BACKENDS[0])
+        own = ("train",) if self.train else ()
+        return {
+            name: getattr(self, name)
+            for name in FIELDS
+            if name in own or getattr(self, name) != getattr(plain, name)
+        }
+
     @property
     def search_name(self) -> str:
         """The search of the test in a few words."""
@@ -230,8 +248,11 @@ class Settings:
         return self.format in ("dates", "text")
 
     def _check_texts(self) -> None:
-        if (self.format == "dates") == bool(self.train):
-            raise ValueError("`train` names files for every `format` but 'dates', which has none")
+        if self.format == "dates" and self.train:
+            raise ValueError(_must("train", "be empty for `format` 'dates'", self.train))
+        if self.format != "dates" and not self.train:
+            rule = f"name the file of pairs for `format` {self.format!r}"
+            raise ValueError(_must("train", rule, self.train))
         if not self.train and (self.validation or self.test):
             raise ValueError("`validation` and `test` need `train`")
         for name in ("train", "validation", "test"):
@@ -249,12 +270,17 @@ class Settings:
         if self.right_to_left and self.has_subwords:
             raise ValueError("`right_to_left` needs a `format` of symbols, as 'characters'")
         own = self.source_normalization
-        differs = own not in ("", self.normalization, *FORMS)
-        if differs and not self.separate_vocabularies:
-            rule = f"be one of {', '.join(FORMS)}, or as `normalization`, "
-            raise ValueError(
-                _must("source_normalization", f"{rule}without `separate_vocabularies`", own)
-            )
+        for name in ("normalization", "source_normalization"):
+            value = getattr(self, name)
+            if value not in ("", *FORMS, *RULES) and not value.endswith(".tsv"):
+                rule = f"be one of {', '.join((*FORMS, *RULES))}, or a file of rules, *.tsv"
+                raise ValueError(_must(name, rule, value))
+        # One vocabulary holds one rule of sentencepiece, and a form can only come before it.
+        forms = FORMS if self.normalization in FORMS else ()
+        if own not in ("", self.normalization, *forms) and not self.separate_vocabularies:
+            listed = ", ".join((*forms, "as `normalization`"))
+            rule = f"be one of {listed} without `separate_vocabularies`"
+            raise ValueError(_must("source_normalization", rule, own))
         if self.backend != "tensorflow":
             for name in ("subword_dropout", "tensorboard"):
                 if any(self.subword_dropout) if name == "subword_dropout" else self.tensorboard:
@@ -269,10 +295,14 @@ class Settings:
         for name in TRANSFORMER_ONLY if is_recurrent else RECURRENT_ONLY:
             if getattr(self, name) != FIELDS[name].default:
                 raise ValueError(f"`{name}` needs `model` {other!r}")
-        if not is_recurrent and self.d_model % self.num_heads:
-            raise ValueError(
-                _must("d_model", f"be a multiple of `num_heads`, {self.num_heads}", self.d_model)
-            )
+        if is_recurrent and self.d_model % 2:
+            rule = "be even, half for each direction of the encoder"
+            raise ValueError(_must("d_model", rule, self.d_model))
+        # A rotation turns pairs of features of a head.
+        parts = self.num_heads * (2 if self.position == "rotary" else 1)
+        if not is_recurrent and self.d_model % parts:
+            name = "2 * `num_heads`" if self.position == "rotary" else "`num_heads`"
+            raise ValueError(_must("d_model", f"be a multiple of {name}, {parts}", self.d_model))
 
     def _check_training(self) -> None:
         if len(self.subword_dropout) > 2:
@@ -401,7 +431,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # fmt: on
 # With an LSTM and additive attention as many parameters as the Transformer of that preset, within
-# 3 % at its vocabulary; with a GRU a fifth fewer.
+# 3 % at its vocabulary; with a GRU a fifth fewer. "mini" is "dates" with more subwords, and the
+# sizes of symbols are of the same order.
 RECURRENT_SIZES: dict[str, dict[str, Any]] = {
     "dates": dict(num_layers=1, d_model=176),
     "mini": dict(num_layers=1, d_model=176),
@@ -438,6 +469,8 @@ def _check_rules(field: dataclasses.Field[Any], value: Any) -> None:
             raise ValueError(_must(field.name, f"be one of {', '.join(rules['choices'])}", value))
         if "least" in rules and not item >= rules["least"]:
             raise ValueError(_must(field.name, f"be at least {rules['least']}", value))
+        if "most" in rules and not item <= rules["most"]:
+            raise ValueError(_must(field.name, f"be at most {rules['most']}", value))
         if "above" in rules and not item > rules["above"]:
             raise ValueError(_must(field.name, f"be above {rules['above']}", value))
         if "below" in rules and not item < rules["below"]:

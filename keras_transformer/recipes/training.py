@@ -29,6 +29,8 @@ from keras_transformer.recipes.settings import Settings
 
 NUM_SAMPLES = 3
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
+NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
+NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 # What a run must have in common with the one that it starts from.
 START: tuple[str, ...] = ("format", "model", "num_layers", "d_model", "num_heads", "d_ff")
@@ -99,7 +101,6 @@ def check_environment(settings: Settings) -> None:
         )
     needed = {
         "eval": ["sacrebleu"] * (settings.format == "text"),
-        "plots": ["matplotlib"] * (settings.backend == "tensorflow"),
         "text": ["sentencepiece"] * settings.has_subwords,
         "tensorboard": ["tensorboard"] * settings.tensorboard,
     }
@@ -320,24 +321,25 @@ def reads_single_sentences(settings: Settings, train: list[Pair]) -> bool:
 def measure_test(settings: Settings, outputs: list[str], references: list[str]) -> list[Score]:
     """The scores of a test; the main figure comes last."""
     exact = evaluate(outputs, references, ["exact_match"], lowercase=settings.lowercase)
+    if settings.format == "g2p":  # each text is one word of phones: SIGMORPHON's error rates
+        (phones,) = evaluate(outputs, references, ["word_error_rate"])
+        wrong = Score("wrong_words", 100 - exact[0].value, exact[0].signature)
+        return [*exact, phones._replace(name="phone_error_rate"), wrong]
     if settings.format != "text":
         return exact
     options: dict[str, Any] = {"tokenize": settings.bleu_tokenize}
     chrf = evaluate(outputs, references, ["chrf"], lowercase=settings.lowercase)
     bleu = evaluate(outputs, references, ["bleu"], **options)
     folded = evaluate(outputs, references, ["bleu"], lowercase=True, **options)
-    return [*exact, *chrf, *bleu, folded[0]._replace(name="lower-cased bleu")]
+    return [*exact, *chrf, *bleu, folded[0]._replace(name="lowercase_bleu")]
 
 
 def summarize(settings: Settings, scores: list[Score], count: int) -> str:
     """The lines that say how good the translations are; the main figure comes last."""
     exact, *others = scores
     lines = [f"Exact match: {exact.value:.2f}% of {count:,} held-out pairs."]
-    if settings.format == "g2p":  # one word a pair: the word error rate of SIGMORPHON
-        lines.append(f"Word error rate: {100 - exact.value:.2f}%.")
     for score in others:
-        name = score.name.replace("bleu", "BLEU").replace("chrf", "chrF")
-        lines.append(f"{name}: {score.value:.2f}  ({score.signature})")
+        lines.append(f"{NAMES[score.name]}: {score.value:.2f}  ({score.signature})")
     return "\n".join(lines)
 
 

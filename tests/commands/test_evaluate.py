@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 
 from keras_transformer.commands.evaluate import NAMES
 from keras_transformer.recipes.evaluation import METRICS
+from keras_transformer.recipes.settings import Settings
 from tests.serving.trained import answer, translator, words
 
 
@@ -52,11 +54,62 @@ def test_the_command_has_the_metrics_of_the_function():
     assert NAMES == METRICS
 
 
+@pytest.fixture
+def symbols(tmp_path):
+    """The directory of a run of characters, with the test that it was measured on."""
+    settings = Settings.from_preset(train="words.tsv", format="characters")
+    (tmp_path / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    rows = ["source\treference\toutput", "a b\tb a\tb a", "c d\td c\tc c"]
+    text = "".join(f"{row}\n" for row in rows)
+    (tmp_path / "predictions.tsv").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_a_run_alone_is_measured_on_its_own_test(symbols, figures, command):
+    found = figures("evaluate", symbols, "--metrics", "exact_match", "word_error_rate")
+    assert [found[name]["value"] for name in found] == [50, 25]
+    (symbols / "predictions.tsv").unlink()
+    status, _, err = command("evaluate", symbols)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "has no predictions.tsv of a run. Give --source and --reference" in err
+
+
+def test_a_model_of_symbols_reads_and_writes_what_the_files_hold(
+    symbols, files, figures, command, monkeypatch
+):
+    from keras_transformer.recipes import runs
+
+    class Reversing(dict):
+        """The signatures of a model that writes symbols in the other order."""
+
+        def __missing__(self, name):
+            def function(text):
+                turned = [" ".join(t.decode().split()[::-1]).encode() for t in text.numpy()]
+                names = ("translations", "scores", "truncated", "translation")
+                rows = [[[t] for t in turned], [[0.0]] * len(turned), [False] * len(turned), turned]
+                return dict(zip(names, map(np.array, rows), strict=True))
+
+            return function
+
+    monkeypatch.setattr(runs, "open_signatures", lambda *given, **options: Reversing())
+    source, reference = files(source=["ab", "c d"], reference=["ba", "d c"])
+    given = ("--source", source, "--reference", reference, "--metrics", "exact_match")
+    assert figures("evaluate", symbols, *given)["exact_match"]["value"] == 100
+    assert command("translate", symbols, source)[1] == "ba\nd c\n"
+    assert command("translate", symbols, "--raw", text=b"a b\n")[1] == "b a\n"
+    status, _, err = command("translate", symbols, source, "--alignments")
+    assert (status, err) == (
+        1,
+        "error: --alignments needs --raw for a model of the format characters\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "give either MODEL with --source, or --translations"),
-        (["nowhere"], "--source needs MODEL, and MODEL needs --source"),
+        ([], "give either MODEL or --translations"),
+        (["--source", "x", "--translations", "y"], "--source needs MODEL"),
+        (["nowhere"], "MODEL with --reference needs --source, the texts to translate"),
         (["nowhere", "--source", "x"], "there is no such directory"),
         (["--translations", "nowhere"], "there is no such file"),
         (["--translations", "{reference}", "--baseline", "nowhere"], "there is no such file"),

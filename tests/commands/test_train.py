@@ -62,6 +62,19 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(tmp_path):
     assert found == Settings.from_preset("base", train=("a", "b"), epochs=7, dropout=0.3)
 
 
+def test_another_preset_or_model_takes_the_place_of_that_of_the_file(tmp_path):
+    file = tmp_path / "settings.toml"
+    settings = Settings.from_preset("small", train=("a", "b"), seed=9)
+    file.write_text(settings.to_toml(), encoding="utf-8")
+    found = make("--config", file, "--preset", "base")
+    assert found == Settings.from_preset("base", train=("a", "b"), seed=9)
+    found = make("--config", file, "--model", "recurrent")
+    assert found == Settings.from_preset("small", train=("a", "b"), model="recurrent", seed=9)
+    file.write_text(Settings.from_preset(seed=9).to_toml(), encoding="utf-8")
+    found = make("--config", file, "--format", "text", "--train", "a", "b")
+    assert found == Settings.from_preset("dates", format="text", train=("a", "b"), seed=9)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -70,7 +83,7 @@ def test_options_win_over_the_file_and_the_file_over_the_preset(tmp_path):
         (["--model", "recurrent", "--r-drop", 1], "--r-drop needs --model 'transformer'"),
         (["--lowercase"], "--lowercase, --normalization and --source-normalization need --format"),
         (["--train", "a", "b"], "a: there is no such file. Check the path"),
-        (["--start-from", "nowhere"], "nowhere: there is no such file"),
+        (["--train", __file__, "--normalization", "no.tsv"], "no.tsv: there is no such file"),
         (["--config", "nowhere"], "nowhere: there is no such file"),
         (["--size", "tiny"], "unrecognized arguments: --size tiny"),
     ],

@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.recipes.pair_formats import read_file
+from keras_transformer.recipes.pair_formats import decode_target, encode_source, read_file
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,34 @@ def test_real_files_are_read(shared, format, name, number):
             assert max(map(len, source.split())) == 1
     if format == "g2p":
         assert max(len(phone) for _, target in found for phone in target.split()) > 1
+
+
+@pytest.mark.parametrize(
+    ("format", "line", "encoded"),
+    [
+        ("g2p", "tool", "t o o l"),
+        ("characters", "ab c", "a b ▁ c"),
+        ("characters", "e\u0301", "\u00e9"),
+        ("inflection", "go on\tV;PST", "g o ▁ o n <V> <PST>"),
+        ("inflection", "go", "g o"),
+        ("scan", "run twice", "run twice"),
+        ("text", "e\u0301 tool", "e\u0301 tool"),
+        ("dates", "May 3", "May 3"),
+    ],
+)
+def test_a_source_is_read_as_those_of_the_training_were(format, line, encoded):
+    assert encode_source(line, format) == encoded
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "decoded"),
+    [
+        ("characters", "a b ▁ c", "ab c"),
+        ("inflection", "w e n t", "went"),
+        ("g2p", "t uː l", "t uː l"),
+        ("scan", "I_RUN I_RUN", "I_RUN I_RUN"),
+        ("text", "a ▁ b", "a ▁ b"),
+    ],
+)
+def test_a_target_is_written_as_a_user_reads_it(format, text, decoded):
+    assert decode_target(text, format) == decoded

@@ -123,4 +123,6 @@ def test_long_texts_are_searched_apart_and_all_come_back_in_order(tmp_path):
     assert translate.generator.shapes == [(21, 4, 3), (1, 16, 1)]
     translate.generator = Reversing()
     assert translate(sources[:3]) == ["b a", "", "b a c"]
-    assert translate.generator.shapes == [(3, 4, 3)]
+    assert translate.generator.shapes == [(2, 4, 2)]
+    assert translate([]) == []
+    assert translate([""]) == [""]

@@ -127,7 +127,7 @@ def test_it_ends_with_every_file_and_the_figures(stopped):
     ]  # fmt: skip
     assert "case:lc" in made.summary.splitlines()[-1]
     assert (output / "summary.txt").read_text(encoding="utf-8") == f"{made.summary}\n"
-    assert [score.name for score in made.scores][-1] == "lower-cased bleu"
+    assert [score.name for score in made.scores][-1] == "lowercase_bleu"
 
 
 def test_its_translations_are_those_of_the_model_it_kept(stopped, corpus):
