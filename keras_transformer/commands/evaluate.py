@@ -19,6 +19,7 @@ from keras_transformer.commands.program import (
     need,
     non_negative_integer,
     table,
+    use_a_backend,
     use_tensorflow,
 )
 
@@ -79,8 +80,10 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_files(args.source, args.translations, args.reference, args.baseline)
     if {"bleu", "chrf"}.intersection(args.metrics):
         need("eval", "sacrebleu")
-    if args.model is not None:
+    if args.source or (args.model and (args.beam_size or args.length_penalty is not None)):
         use_tensorflow()
+    else:
+        use_a_backend()
     from keras_transformer.recipes.evaluation import evaluate
 
     if of_run:

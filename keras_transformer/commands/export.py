@@ -66,6 +66,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     if args.output and Path(args.output).exists():
         raise ValueError(f"{args.output} exists. Give another --output")
     use_tensorflow()
+    from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.runs import find_export, load_translator, read_card
     from keras_transformer.serving import export_litert, export_onnx
     from keras_transformer.serving.description import size_of
@@ -87,8 +88,12 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     if args.format == "saved-model":
         output.parent.mkdir(parents=True, exist_ok=True)
         older = find_export(args.run_directory)
-        card = read_card(older) if older else {}
-        card = {name: value for name, value in card.items() if name not in OWN_FIELDS}
+        if older:
+            card = {n: v for n, v in read_card(older).items() if n not in OWN_FIELDS}
+        else:  # trained without TensorFlow
+            summary = Path(args.run_directory) / "summary.txt"
+            scores = summary.read_text(encoding="utf-8").strip() if summary.exists() else ""
+            card = RunDirectory(args.run_directory).card(scores)
         translator.export(output, card=card, verbose=False)
     else:
         {"onnx": export_onnx, "litert": export_litert}[args.format](translator, output)

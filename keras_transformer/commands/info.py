@@ -11,6 +11,7 @@ from keras_transformer.commands.program import (
     examples,
     in_words,
     table,
+    use_a_backend,
     use_tensorflow,
 )
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Prints what is known without loading the model."""
     check_is_there(args.path)
-    use_tensorflow()
+    use_a_backend()
     from keras_transformer.recipes.runs import check_version, find_export, is_run
 
     figures: dict[str, Any] = {}
@@ -37,12 +38,16 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         figures["run"] = about_run(path, program)
     export = find_export(path)
     if export is not None:
+        use_tensorflow()
         figures["export"] = about_export(export, program)
     if not figures:
         check_version(path)
         raise ValueError(f"{path} holds neither an export nor a run. Check the path")
     if not is_run(path) and export is None:
-        program.say("No model yet: the training has not finished an epoch.")
+        reason = "the training keeps one at its end"
+        if not figures["run"]["epochs"]:
+            reason = "the training has not finished an epoch"
+        program.say(f"No model yet: {reason}.")
     return figures
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import keras_transformer
 from keras_transformer.commands.program import Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
@@ -19,7 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name; returns its exit status."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a locale lacks letters
-    args = make_parser().parse_args(arguments)
+    args, unknown = make_parser().parse_known_args(arguments)
+    if unknown:
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     program = Program(getattr(args, "json", False))
     in_main_thread = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, interrupt) if in_main_thread else None
@@ -49,6 +52,8 @@ def make_parser() -> Parser:
         description="Trains Transformers on pairs of texts, and uses what it trained.",
         epilog="keras-transformer COMMAND --help shows examples of a command.",
     )
+    version = f"keras-transformer {keras_transformer.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
@@ -61,7 +66,7 @@ def make_parser() -> Parser:
         module.add_arguments(own)
         if name != "serve":  # it has no figures
             own.add_argument("--json", action="store_true", help="print the figures as JSON")
-        own.set_defaults(run=module.run)
+        own.set_defaults(run=module.run, refuse=own.error)
     return parser
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 Item = TypeVar("Item")
+BACKENDS = ("tensorflow", "jax", "torch")  # Keras's, the first that is installed
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,6 +90,14 @@ def use_tensorflow() -> None:
     need("tensorflow", "tensorflow", "tensorflow_text")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+def use_a_backend() -> None:
+    """Chooses a backend that is installed, for a command that any one can run."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    if installed:
+        os.environ["KERAS_BACKEND"] = installed[0]
 
 
 def check_is_there(path: str) -> None:

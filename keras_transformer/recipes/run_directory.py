@@ -55,8 +55,9 @@ class RunDirectory:
             differing = ", ".join(filter(None, [differing, *changed]))
             if differing and (self.epochs_done() or (self.path / "export").exists()):
                 raise ValueError(
-                    f"{self.path} holds another run: {differing}. Give another --output, or the "
-                    "same settings to go on with that run."
+                    f"{self.path} holds another run: {differing}. Give another --output, or go on "
+                    f"with that run: keras-transformer train --config {self.path / SETTINGS} "
+                    f"--output {self.path}"
                 )
             if differing:  # nothing was trained with the old settings: what is left of them can go
                 for pattern in ("*.tokenizer", "model.keras*"):
@@ -162,16 +163,19 @@ class RunDirectory:
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)
-        settings, facts = self.read_settings()
-        # JSON has no infinity, which is no limit.
-        data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
-        card = {"languages": languages_of(settings), "data": data, "scores": scores}
-        translator.export(scratch, card, verbose=False)
+        translator.export(scratch, self.card(scores), verbose=False)
         path.parent.mkdir(exist_ok=True)
         if path.exists():
             os.replace(path, older)
         os.replace(scratch, path)
         shutil.rmtree(older, ignore_errors=True)
+
+    def card(self, scores: str) -> dict[str, Any]:
+        """What the model card of an export says of the run."""
+        settings, facts = self.read_settings()
+        # JSON has no infinity, which is no limit.
+        data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
+        return {"languages": languages_of(settings), "data": data, "scores": scores}
 
     def load_model(self, name: str = "model.keras") -> keras.Model:
         """Loads a `.keras` file of the run."""

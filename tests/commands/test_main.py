@@ -110,6 +110,11 @@ def test_python_runs_the_command_line_as_a_module(given):
     assert done.stdout.startswith("usage: keras-transformer ")
 
 
+def test_it_tells_its_version(command):
+    status, out, _ = command("--version")
+    assert (status, out) == (0, f"keras-transformer {keras_transformer.__version__}\n")
+
+
 def test_an_unknown_command_is_refused_in_one_line(command):
     status, out, err = command("fly")
     assert (status, out) == (1, "")

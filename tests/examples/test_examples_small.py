@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,10 +109,11 @@ def test_the_notebook_of_attention_draws_what_a_trained_model_looks_at(tmp_path,
 def test_the_first_example_learns_dates_and_its_export_needs_tensorflow_alone(
     tmp_path, monkeypatch
 ):
-    for epochs in (1, 5):  # stopped after one, it goes on
-        names = run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=epochs)
-    assert names["resume"].epoch == 5
-    assert names["right"] / len(names["test"]) > 0.9  # 0.98 after eight
+    run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=1)
+    shutil.rmtree(tmp_path / "runs/train_translator/export")
+    names = run_cells("train_translator.py", tmp_path, monkeypatch)  # it goes on
+    assert names["resume"].epoch == 8
+    assert names["right"] / len(names["test"]) >= 0.98
     export = tmp_path / "runs/train_translator/export/1"
     done = subprocess.run(
         [sys.executable, EXAMPLES / "translate_saved_model.py", export, "May 3, 2026", ""],
