@@ -139,7 +139,6 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None
     # Stopped while the quality of the last epoch was measured, a run measures it now.
     if is_trained and (quality is None or quality.last_measured >= epochs_done):
         say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
-        keep_average(directory, settings, model, average)
         return
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {directory.path}")
@@ -156,7 +155,8 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None
         translate,
         samples=texts.corpus.validation[:NUM_SAMPLES],
         samples_every=max(1, settings.measure_every),
-        keeps_best_loss=average is None and quality is None,
+        chooses=quality is None,
+        average=average,
     )
     logs = [MeasuredTensorBoard(str(directory.path / "tensorboard"))] * settings.tensorboard
     callbacks = [CheckLoss(), TrainingLog(every=200), average, quality, *logs, keep]
@@ -178,7 +178,6 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None
         epochs_done = last
     if quality:
         quality.finish()
-    keep_average(directory, settings, model, average)
 
 
 def make_stages(settings: Settings, texts: Any, done: int) -> list[tuple[int, Any]]:
@@ -226,21 +225,12 @@ def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
     say_which_precision_pays(settings)
 
 
-def keep_average(
-    directory: RunDirectory,
-    settings: Settings,
-    model: keras.Model,
-    average: AverageCheckpoints | None,
-) -> None:
-    """Saves the mean of the last epochs, if it is the model asked for."""
-    if average and not settings.measure_every:
-        say(f"Averaging the last {len(average.files())} epochs ...")
-        with average.averaged():
-            directory.save_model(model, "model.keras")
-
-
 class KeepEpoch(KeepHistory):
-    """Keeps each finished epoch in the run directory and shows a few translations."""
+    """Keeps each finished epoch in the run directory and shows a few translations.
+
+    With `chooses` it keeps the model too: the mean of the last epochs where there is an `average`,
+    else that of the lowest validation loss.
+    """
 
     def __init__(
         self,
@@ -250,18 +240,22 @@ class KeepEpoch(KeepHistory):
         translate: Callable[[list[str]], list[str]],
         samples: list[Pair],
         samples_every: int,
-        keeps_best_loss: bool,
+        chooses: bool,
+        average: AverageCheckpoints | None,
     ) -> None:
         super().__init__(directory, history, minutes)
         self.translate, self.samples, self.samples_every = translate, samples, samples_every
-        self.keeps_best_loss = keeps_best_loss
+        self.chooses, self.average = chooses, average
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves, shows samples, and stops when the time is up."""
         best = min((row.get("val_perplexity", math.inf) for row in self.history), default=math.inf)
         super().on_epoch_end(epoch, logs)
         perplexity = (logs or {})["val_perplexity"]
-        if perplexity < best and self.keeps_best_loss:
+        if self.chooses and self.average is not None:
+            with self.average.averaged():
+                self.directory.save_model(self.model, "model.keras")
+        elif self.chooses and (perplexity < best or not self.history[:-1]):
             self.directory.save_model(self.model, "model.keras")
         say(
             f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "

@@ -218,7 +218,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_or_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(
     tmp_path, number, whole
 ):

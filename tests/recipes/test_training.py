@@ -235,6 +235,25 @@ def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_p
 
 
 @pytest.mark.slow
+def test_the_mean_of_the_last_epochs_is_there_from_the_first_on(
+    corpus, tmp_path, plainly, monkeypatch
+):
+    monkeypatch.setattr(training, "finish_run", lambda *given: None)
+    monkeypatch.setattr(training, "NUM_SAMPLES", 0)
+    for epochs in (1, 3):
+        train(small(corpus, average=2, epochs=epochs), tmp_path / "run")
+        model = RunDirectory(tmp_path / "run").load_model()
+        kept = sorted((tmp_path / "run" / "epochs").iterdir())
+        assert len(kept) == min(2, epochs)
+        files = [np.load(file) for file in kept]
+        names = [name for name in files[0].files if name != "facts"]
+        means = [np.mean([file[name] for file in files], axis=0) for name in names]
+        ours = sorted(float(np.sum(weight)) for weight in model.get_weights())
+        theirs = sorted(float(np.sum(mean)) for mean in means)
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+@pytest.mark.slow
 def test_both_directions_come_first_and_twice_the_tokens(corpus, tmp_path, capfd, plainly):
     settings = small(corpus, both_directions=2, epochs=3, average=1, measure_every=3)
     train(settings, tmp_path / "run")
