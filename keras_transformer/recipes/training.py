@@ -279,7 +279,7 @@ def finish_run(directory: RunDirectory, settings: Settings, texts: Any) -> Run:
     translator = texts.translator(model, search, **options)
     sources, references = split_sides(texts.corpus.test)
     say(f"Translating {len(sources):,} test sentences, {settings.search_name} ...")
-    outputs = translator(sources, progress=True)
+    outputs = translator(sources, progress=sys.stdout.isatty())
     directory.write_translations(texts.corpus.test, outputs)
     scores = measure_test(settings, outputs, references)
     summary = summarize(settings, scores, len(references))
