@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     write_page(Path(args.output), data)
     size = os.path.getsize(args.output)
     steps, hypotheses = len(data["steps"]) - 1, len(data["nodes"]) - 1
-    program.say(f"{steps} steps, {hypotheses} hypotheses, a page of {size / 1e6:,.1f} MB")
+    program.say(f"{steps} steps, {hypotheses} hypotheses, a page of {size / 1e3:,.0f} kB")
     if size > LARGE * 1e6:
         program.say("A smaller --beam-size or a shorter sentence gives a smaller page.")
     program.say(f"{args.output}: {data['translation']}")
