@@ -1,4 +1,4 @@
-"""Translates with a SavedModel by TensorFlow and TensorFlow Text alone: no Keras, none of ours.
+"""Translates with a SavedModel by TensorFlow and TensorFlow Text alone: nothing of this package.
 
     python examples/translate_saved_model.py runs/train_translator/export/1 "May 3, 2026"
 
@@ -40,8 +40,8 @@ def main():
         print(f"    log-probability {float(scores['log_prob'][number]):.3f} of {tokens} tokens")
     if bool(tf.reduce_any(best["truncated"])):
         print("A text is longer than the model reads: its translation is empty.", file=sys.stderr)
-    modules = [name for name in ("keras", "keras_transformer") if name in sys.modules]
-    print(f"Loaded beside TensorFlow: {', '.join(modules) or 'nothing'}.")
+    is_there = "is" if "keras_transformer" in sys.modules else "is not"
+    print(f"{len(args.texts)} texts translated; keras_transformer {is_there} loaded here.")
 
 
 if __name__ == "__main__":
