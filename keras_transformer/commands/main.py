@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import keras_transformer
 from keras_transformer.commands.program import Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
@@ -52,8 +51,8 @@ def make_parser() -> Parser:
         description="Trains Transformers on pairs of texts, and uses what it trained.",
         epilog="keras-transformer COMMAND --help shows examples of a command.",
     )
-    version = f"keras-transformer {keras_transformer.__version__}"
-    parser.add_argument("--version", action="version", version=version)
+    version = importlib.import_module("keras_transformer").__version__
+    parser.add_argument("--version", action="version", version=f"{parser.prog} {version}")
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
