@@ -11,6 +11,7 @@ from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
 from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.texts import Texts
 from keras_transformer.serving import Translator
 from keras_transformer.text import (
     SentencePieceTokenizer,
@@ -21,32 +22,18 @@ from keras_transformer.text import (
 from keras_transformer.text.tokenizer import Tokenizer
 
 
-class GraphTexts:
-    """What a run needs to know of its texts; `PlainTexts` is the same without TensorFlow.
+class GraphTexts(Texts):
+    """Texts with TensorFlow.
 
     Args:
         path: the directory of the run, which keeps the tokenizers.
         settings: of the run.
         corpus: its pairs; the tokenizers are learnt from those for training, once.
-
-    Attributes:
-        source, target: the tokenizers.
     """
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
-        self.settings, self.corpus = settings, corpus
         learn = learn_subwords if settings.has_subwords else learn_symbols
-        self.source, self.target = learn(path, settings, corpus.train)
-
-    @property
-    def vocab_sizes(self) -> dict[str, int]:
-        """The arguments of a model that tell it the vocabularies."""
-        if self.settings.separate_vocabularies:
-            return {
-                "source_vocab_size": self.source.vocab_size,
-                "target_vocab_size": self.target.vocab_size,
-            }
-        return {"vocab_size": self.source.vocab_size}
+        super().__init__(settings, corpus, *learn(path, settings, corpus.train))
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
@@ -81,17 +68,13 @@ class GraphTexts:
         )
 
     def translator(self, model: keras.Model, search: Search, **options: Any) -> Translator:
-        """A `Translator` of the model: a function from a list of texts to their translations."""
+        """A `Translator` of the model."""
         options.setdefault("max_source_length", self.settings.max_length)
         return Translator(model, self.source, self.target, search=search, **options)
 
     def tokenize(self, side: str, text: str) -> list[int]:
         """The ids of a text of one side, "source" or "target"."""
         return getattr(self, side).tokenize([text])[0].numpy().tolist()
-
-    def pieces(self, side: str, ids: list[int]) -> list[str]:
-        """The printable pieces of the ids of one side."""
-        return getattr(self, side).pieces(ids)
 
 
 def learn_symbols(path: Path, settings: Settings, train: list[Pair]) -> tuple[Tokenizer, Tokenizer]:

@@ -22,6 +22,7 @@ from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
 from keras_transformer.recipes.settings import FORMS, Settings
+from keras_transformer.recipes.texts import Texts
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ["", "\ufffd", "", ""]
@@ -175,21 +176,17 @@ def load_vocabulary(path: Path) -> Vocabulary:
     raise ValueError(f"{path} holds a {kind} that needs TensorFlow. Train with that backend")
 
 
-class PlainTexts:
-    """What a run needs to know of its texts; `GraphTexts` is the same with TensorFlow.
+class PlainTexts(Texts):
+    """Texts without TensorFlow.
 
     Args:
         path: the directory of the run, which keeps the vocabularies.
         settings: of the run.
         corpus: its pairs; the vocabularies are learnt from those for training, once.
-
-    Attributes:
-        source, target: the vocabularies.
     """
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
-        self.settings, self.corpus = settings, corpus
-        self.source, self.target = learn_vocabularies(path, settings, corpus)
+        super().__init__(settings, corpus, *learn_vocabularies(path, settings, corpus))
         self._train, self._validation = map(self._encode, (corpus.train, corpus.validation))
         rows = [row for part in (self._train, self._validation) for side in part for row in side]
         self.longest = min(settings.max_length, 1 + max(map(len, rows)))
@@ -197,16 +194,6 @@ class PlainTexts:
     def _encode(self, pairs: list[Pair]) -> tuple[list[list[int]], list[list[int]]]:
         sources, targets = split_sides(pairs)
         return [self.source.encode(t) for t in sources], [self.target.encode(t) for t in targets]
-
-    @property
-    def vocab_sizes(self) -> dict[str, int]:
-        """The arguments of a model that tell it the vocabularies."""
-        if self.settings.separate_vocabularies:
-            return {
-                "source_vocab_size": self.source.vocab_size,
-                "target_vocab_size": self.target.vocab_size,
-            }
-        return {"vocab_size": self.source.vocab_size}
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> PairDataset:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
@@ -245,10 +232,6 @@ class PlainTexts:
     def tokenize(self, side: str, text: str) -> list[int]:
         """The ids of a text of one side, "source" or "target"."""
         return getattr(self, side).encode(text)
-
-    def pieces(self, side: str, ids: list[int]) -> list[str]:
-        """The printable pieces of the ids of one side."""
-        return getattr(self, side).pieces(ids)
 
 
 class Generator(keras.Model):

@@ -201,10 +201,9 @@ class Settings:
         >>> Settings.from_preset(train=("words.tsv",), format="g2p").preset
         'symbols'
         """
-        known = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                raise ValueError(f"`{name}` is no setting. The settings are {', '.join(known)}")
+            if name not in FIELDS:
+                raise ValueError(f"`{name}` is no setting. The settings are {', '.join(FIELDS)}")
         values.setdefault("format", "text" if values.get("train") else "dates")
         if preset is None:
             preset = {"dates": "dates", "text": "tiny"}.get(values["format"], "symbols")

@@ -26,6 +26,7 @@ from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, say
 from keras_transformer.recipes.runs import make_search
 from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.texts import Texts
 
 NUM_SAMPLES = 3
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
@@ -99,20 +100,17 @@ def check_environment(settings: Settings) -> None:
             f"`backend` must be that of Keras, {keras.backend.backend()}. Set KERAS_BACKEND before "
             f"Keras is imported. Received: backend={settings.backend!r}"
         )
-    needed = {
-        "eval": ["sacrebleu"] * (settings.format == "text"),
-        "text": ["sentencepiece"] * settings.has_subwords,
-        "tensorboard": ["tensorboard"] * settings.tensorboard,
-    }
-    for extra, names in needed.items():
-        for name in names:
-            if importlib.util.find_spec(name) is None:
-                package = name if extra in ("text", "tensorboard") else None
-                package = package or f"keras-transformer-components[{extra}]"
-                raise ImportError(f'{name} is not installed. Install it: `pip install "{package}"`')
+    needed = [  # a module, what brings it, and whether the run needs it
+        ("sacrebleu", "keras-transformer-components[eval]", settings.format == "text"),
+        ("sentencepiece", "sentencepiece", settings.has_subwords),
+        ("tensorboard", "tensorboard", settings.tensorboard),
+    ]
+    for name, package, is_needed in needed:
+        if is_needed and importlib.util.find_spec(name) is None:
+            raise ImportError(f'{name} is not installed. Install it: `pip install "{package}"`')
 
 
-def open_texts(directory: RunDirectory, settings: Settings, corpus: Corpus) -> Any:
+def open_texts(directory: RunDirectory, settings: Settings, corpus: Corpus) -> Texts:
     """The texts of the run: `GraphTexts` on TensorFlow, else `PlainTexts`."""
     if settings.backend == "tensorflow":
         from keras_transformer.recipes.graph_texts import GraphTexts
@@ -123,7 +121,7 @@ def open_texts(directory: RunDirectory, settings: Settings, corpus: Corpus) -> A
     return PlainTexts(directory.path, settings, corpus)
 
 
-def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None:
+def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> None:
     """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
@@ -180,7 +178,7 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Any) -> None
         quality.finish()
 
 
-def make_stages(settings: Settings, texts: Any, done: int) -> list[tuple[int, Any]]:
+def make_stages(settings: Settings, texts: Texts, done: int) -> list[tuple[int, Any]]:
     """The stages still to do, each its last epoch and its batches: both directions come first."""
     stages = []
     if done < settings.both_directions:
@@ -268,7 +266,7 @@ class KeepEpoch(KeepHistory):
             say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
 
 
-def finish_run(directory: RunDirectory, settings: Settings, texts: Any) -> Run:
+def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run:
     """Translates the test set with the chosen model, measures, and writes the files of the run."""
     model = directory.load_model()
     search = make_search(settings)
@@ -340,7 +338,7 @@ def summarize(settings: Settings, scores: list[Score], count: int) -> str:
 def draw_attention(
     directory: RunDirectory,
     settings: Settings,
-    texts: Any,
+    texts: Texts,
     model: keras.Model,
     sources: list[str],
     outputs: list[str],
