@@ -100,30 +100,11 @@ class PairDataset(keras.utils.PyDataset):
         rows_multiple = positive("rows_multiple", rows_multiple)
         seed = arguments.optional(non_negative, "seed", seed)
         first_epoch = non_negative("first_epoch", first_epoch)
-        special = SpecialIds(
-            non_negative("pad_id", pad_id),
-            non_negative("bos_id", bos_id),
-            non_negative("eos_id", eos_id),
-        )
-        if pad_id in (bos_id, eos_id):
-            raise ValueError(
-                "`pad_id` must differ from `bos_id` and `eos_id`, as masks leave it out. "
-                f"Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id}"
-            )
-        sides = [
-            TokenStore.of_rows(name, rows, special)
-            for name, rows in (("source_ids", source_ids), ("target_ids", target_ids))
-        ]
-        numbers = [len(side.lengths) for side in sides]
-        if numbers[0] != numbers[1]:
-            raise ValueError(
-                "`source_ids` and `target_ids` must be equally many. "
-                f"Received: {numbers[0]} rows of sources and {numbers[1]} of targets"
-            )
+        special = checked_special_ids(pad_id, bos_id, eos_id)
         entropy: Any = np.random.SeedSequence().entropy  # an int
         order = entropy if seed is None else seed
         self._passes, self.report = make_passes(
-            sides,
+            read_sides(source_ids, target_ids, special),
             special,
             tokens_per_batch,
             max_length,
@@ -173,3 +154,32 @@ class PairDataset(keras.utils.PyDataset):
         self._epoch = epoch
         self._batch_at = self._passes.of_pass(epoch)
         self._unread = set(range(len(self)))
+
+
+def checked_special_ids(pad_id: int, bos_id: int, eos_id: int) -> SpecialIds:
+    """Returns the special ids, or raises `ValueError` when padding is told from no other one."""
+    given = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
+    special = SpecialIds(*(arguments.non_negative_integer(*item) for item in given.items()))
+    if special.pad_id in (special.bos_id, special.eos_id):
+        raise ValueError(
+            "`pad_id` must differ from `bos_id` and `eos_id`, as masks leave it out. "
+            f"Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id}"
+        )
+    return special
+
+
+def read_sides(
+    source_ids: Iterable[ArrayLike], target_ids: Iterable[ArrayLike], special: SpecialIds
+) -> list[TokenStore]:
+    """Returns the tokens of both sides, or raises `ValueError` when one has more rows."""
+    sides = [
+        TokenStore.of_rows(name, rows, special)
+        for name, rows in (("source_ids", source_ids), ("target_ids", target_ids))
+    ]
+    sources, targets = (len(side.lengths) for side in sides)
+    if sources != targets:
+        raise ValueError(
+            "`source_ids` and `target_ids` must be equally many. "
+            f"Received: {sources} rows of sources and {targets} of targets"
+        )
+    return sides

@@ -94,8 +94,7 @@ def make_app(
     runner: SignatureRunner, definitions: dict[str, Any], options: ServerOptions, version: str
 ) -> FastAPI:
     """The application: what each address answers."""
-    name = options.name
-    addresses = (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}")
+    addresses = addresses_of(options.name, version)
 
     @contextlib.asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
@@ -113,32 +112,10 @@ def make_app(
     )
     runner.count_in(registry)
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        message = f"{request.method} {request.url.path}: {error.detail}"
-        return JSONResponse({"error": message}, error.status_code, error.headers)
-
-    @app.get("/", response_class=HTMLResponse)
-    async def page() -> str:
-        return PAGE.read_text(encoding="utf-8").replace("{{name}}", name)
-
     @app.get("/metrics")
     async def metrics() -> Response:
         text = prometheus_client.generate_latest(registry)
         return Response(text, media_type=prometheus_client.CONTENT_TYPE_LATEST)
-
-    @app.get(addresses[0])
-    @app.get(addresses[1])
-    async def status() -> dict[str, Any]:
-        ready = {"error_code": "OK", "error_message": ""}
-        found = {"version": version, "state": "AVAILABLE", "status": ready}
-        return {"model_version_status": [found]}
-
-    @app.get(f"{addresses[0]}/metadata")
-    @app.get(f"{addresses[1]}/metadata")
-    async def metadata() -> dict[str, Any]:
-        spec = {"name": name, "signature_name": "", "version": version}
-        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
 
     @app.post(f"{addresses[0]}:predict")
     @app.post(f"{addresses[1]}:predict")
@@ -158,7 +135,40 @@ def make_app(
         requests.labels(signature, str(code)).inc()
         return JSONResponse(answer, code)
 
+    describe_model(app, definitions, options.name, version)
     return app
+
+
+def addresses_of(name: str, version: str) -> tuple[str, str]:
+    """The addresses of a model: of its newest version, and of this one."""
+    return f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"
+
+
+def describe_model(app: FastAPI, definitions: dict[str, Any], name: str, version: str) -> None:
+    """Adds what the application tells of the model: the page, status, metadata, and refusals."""
+    addresses = addresses_of(name, version)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        message = f"{request.method} {request.url.path}: {error.detail}"
+        return JSONResponse({"error": message}, error.status_code, error.headers)
+
+    @app.get("/", response_class=HTMLResponse)
+    async def page() -> str:
+        return PAGE.read_text(encoding="utf-8").replace("{{name}}", name)
+
+    @app.get(addresses[0])
+    @app.get(addresses[1])
+    async def status() -> dict[str, Any]:
+        ready = {"error_code": "OK", "error_message": ""}
+        found = {"version": version, "state": "AVAILABLE", "status": ready}
+        return {"model_version_status": [found]}
+
+    @app.get(f"{addresses[0]}/metadata")
+    @app.get(f"{addresses[1]}/metadata")
+    async def metadata() -> dict[str, Any]:
+        spec = {"name": name, "signature_name": "", "version": version}
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": definitions}}}
 
 
 async def whole_body(request: Request, max_bytes: int, timeout: float) -> bytes:
