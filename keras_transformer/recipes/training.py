@@ -130,7 +130,6 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)
-        average.set_model(model)
     translate = texts.translator(model, GreedySearch())
     quality = measure_quality(directory, settings, texts.corpus.validation, translate, average)
     is_trained = epochs_done >= settings.epochs or minutes_done >= settings.minutes
