@@ -60,10 +60,14 @@ class SequenceToSequence(Composite, keras.Model):
 
     def _build_once(self) -> None:
         # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
-        # precision it would list half-precision copies, whose gradients nobody resets. The shapes
-        # are those of the last `build`, which Keras's `export` reads.
+        # precision it would list half-precision copies, whose gradients nobody resets.
         if not self.built:
-            self.build(((None, None), (None, None)))
+            self.build()
+
+    def _post_build(self) -> None:
+        # What Keras's exports read: `build` may have got no shape, and a call that of one batch.
+        super()._post_build()
+        self._build_shapes_dict = {"input_shape": ((None, None), (None, None))}
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> Any:

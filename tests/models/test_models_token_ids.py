@@ -124,6 +124,15 @@ def test_inputs_that_are_no_pair_are_refused(make, inputs, received):
         built(make)(inputs)
 
 
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_exports_read_the_shapes_of_pairs_whatever_build_got(make):
+    # A translator builds the model without a shape, and a call builds it by that of its batch.
+    model = make(300)
+    model.build()
+    model((SOURCE_IDS, TARGET_IDS))
+    assert model.get_build_config() == {"input_shape": ((None, None), (None, None))}
+
+
 @on_tensorflow
 @pytest.mark.parametrize(
     ("make", "policy"),
