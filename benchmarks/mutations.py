@@ -95,8 +95,8 @@ FAULTS = [
           "tests/layers tests/models"),
     # Searches
     Fault("the length of a score is one shorter", "decoding/beam_search.py",
-          "scores = log_probs / length_normaliser(index,",
-          "scores = log_probs / length_normaliser(index - 1,", "tests/decoding"),
+          "scores = log_probs / self._length_normaliser(task, index)",
+          "scores = log_probs / self._length_normaliser(task, index - 1)", "tests/decoding"),
     Fault("a beam stops by the present length", "decoding/beam_search.py",
           "best_live / longest > worst_kept", "best_live > worst_kept", "tests/decoding"),
     Fault("a beam never stops early", "decoding/beam_search.py",

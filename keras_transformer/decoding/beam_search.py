@@ -53,9 +53,15 @@ class Extensions(NamedTuple):
     ended: Tensor  # bool (batch, 2 * beam)
 
 
-def length_normaliser(length: int | Tensor, length_penalty: float | Tensor) -> Tensor:
-    """Returns `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14)."""
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
+def length_normaliser(
+    length: int | Tensor, length_penalty: float | Tensor, formula: str = "wu"
+) -> Tensor:
+    """Returns `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, equation 14).
+
+    The formula "power" is `length ** length_penalty`.
+    """
+    length = ops.cast(length, "float32")
+    return ops.power((5.0 + length) / 6.0 if formula == "wu" else length, length_penalty)
 
 
 def top_extensions(totals: LogProbs, size: int) -> Candidates:
@@ -110,6 +116,8 @@ class BeamSearch(Search):
         beam_size: number of live hypotheses.
         length_penalty: 0 compares sums of log-probabilities, larger values favour longer
             hypotheses; from 0 to 10.
+        length_formula: what the sum is divided by: "wu" is the formula above, "power" is
+            `length ** length_penalty`, as in Hugging Face, Marian and CTranslate2.
         num_hypotheses: number of hypotheses returned; `beam_size` when None.
         coverage_penalty: weight of the coverage, which is lower where source positions stay
             unread; from 0 to 1000. The step function must return its attention.
@@ -154,6 +162,7 @@ class BeamSearch(Search):
         num_groups: int = 1,
         diversity_penalty: float = 0.0,
         early_stopping: bool = False,
+        length_formula: str = "wu",
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -161,6 +170,7 @@ class BeamSearch(Search):
         self.length_penalty = arguments.number_within(
             "length_penalty", length_penalty, 0, LARGEST_LENGTH_PENALTY
         )
+        self.length_formula = arguments.one_of("length_formula", length_formula, ("wu", "power"))
         self.num_hypotheses = arguments.positive_integer(
             "num_hypotheses", beam_size if num_hypotheses is None else num_hypotheses
         )
@@ -206,7 +216,7 @@ class BeamSearch(Search):
     def run(self, task: Task, state: State) -> DecodeResult:
         """Extends the beams of all sentences until no live hypothesis can win."""
         start = self._first_beams(task, state)
-        longest = length_normaliser(task.limits[:, None], self._length_penalty(task))
+        longest = self._length_normaliser(task, task.limits[:, None])
 
         def unfinished(now: Beams) -> Tensor:
             return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
@@ -252,9 +262,15 @@ class BeamSearch(Search):
             state=state,
         )
 
-    def _length_penalty(self, task: Task) -> float | Tensor:
-        """The length penalty: a number, or (batch, 1) where sentences have their own."""
-        return self.length_penalty if task.length_penalty is None else task.length_penalty[:, None]
+    def _length_normaliser(self, task: Task, length: Tensor) -> Tensor:
+        """What a sum of log-probabilities is divided by, at this length () or (batch, 1).
+
+        It is (), or (batch, 1) where sentences have a length penalty of their own.
+        """
+        penalty = self.length_penalty
+        if task.length_penalty is not None:
+            penalty = task.length_penalty[:, None]
+        return length_normaliser(length, penalty, self.length_formula)
 
     def loop(
         self,
@@ -306,7 +322,7 @@ class BeamSearch(Search):
             index, tokens, gained, take_attention(attention, parents, beams)
         )
         coverage = now.coverage
-        scores = log_probs / length_normaliser(index, self._length_penalty(task))
+        scores = log_probs / self._length_normaliser(task, index)
         if coverage is not None:
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             # -> (batch, 2 * beam, source)
@@ -415,5 +431,6 @@ class BeamSearch(Search):
             "num_groups": self.num_groups,
             "diversity_penalty": self.diversity_penalty,
             "early_stopping": self.early_stopping,
+            "length_formula": self.length_formula,
         }
         return {**super().get_config(), **own}

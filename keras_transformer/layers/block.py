@@ -23,7 +23,7 @@ from keras_transformer.layers.positions import (
     checked_position,
     position_config,
 )
-from keras_transformer.layers.residual import Residual, normalization
+from keras_transformer.layers.residual import NORM_EPSILON, Residual, normalization
 from keras_transformer.masking import AttachMask, ReadMask
 
 
@@ -41,6 +41,7 @@ class Block(Composite):
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
         rms_norm: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
         num_key_value_heads: int | None = None,
         window: int | None = None,
         position: Any = None,
@@ -55,6 +56,7 @@ class Block(Composite):
         self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
         self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
+        self.norm_epsilon = arguments.positive_number("norm_epsilon", norm_epsilon)
         self.num_key_value_heads = arguments.key_value_heads(num_key_value_heads, self.num_heads)
         self.window = arguments.attention_window(window)
         self.position = checked_position(position, self.dtype_policy)
@@ -86,6 +88,7 @@ class Block(Composite):
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,
             "rms_norm": self.rms_norm,
+            "norm_epsilon": self.norm_epsilon,
             "num_key_value_heads": self.num_key_value_heads,
             "window": self.window,
             "position": Shared(position),
@@ -139,7 +142,12 @@ class Block(Composite):
     def residual_layer(self, name: str) -> Residual:
         """The connection around a sub-layer."""
         return Residual(
-            self.dropout, self.norm_first, self.rms_norm, dtype=self.dtype_policy, name=name
+            self.dropout,
+            self.norm_first,
+            self.rms_norm,
+            self.norm_epsilon,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
     def attach_mask_layer(self) -> AttachMask:
@@ -161,4 +169,6 @@ class Block(Composite):
         """The normalisation after a stack whose layers normalise first, else None."""
         if not self.norm_first:
             return None
-        return normalization(self.rms_norm, dtype=self.dtype_policy, name="final_norm")
+        return normalization(
+            self.rms_norm, self.norm_epsilon, dtype=self.dtype_policy, name="final_norm"
+        )

@@ -44,6 +44,7 @@ class DecoderLayer(Block):
         attention_dropout: rate of the dropout on the attention weights.
         feed_forward_dropout: rate of the dropout inside the feed-forward network.
         rms_norm: normalise by the root mean square alone (Zhang and Sennrich 2019).
+        norm_epsilon: added to the variance inside the root, above 0.
         num_key_value_heads, window: as in `MultiHeadAttention`; the window is for
             self-attention.
         position: how positions are told apart: `PositionalEncoding()` or

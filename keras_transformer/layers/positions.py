@@ -56,6 +56,8 @@ def key_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
 class AddedPosition(Composite):
     """The base of `PositionalEncoding` and `LearnedPositionalEncoding`, which define `rows`."""
 
+    first_position = 0  # the number of the first token's position inside `rows`
+
     def __init__(
         self,
         max_length: int | None = None,
@@ -111,7 +113,9 @@ class AddedPosition(Composite):
 
     def _given_rows(self, positions: Tensor) -> Tensor:
         """Rows of positions that are known only at run time; NaN where there is no such row."""
-        limit = LARGEST_POSITION + 1 if self.max_length is None else self.max_length
+        limit = self.max_length
+        if limit is None:
+            limit = LARGEST_POSITION + 1 - self.first_position
         known = ops.logical_and(positions >= 0, positions < limit)
         rows = self.rows(ops.where(known, positions, 0))  # -> (batch, length, d_model)
         return ops.where(known[..., None], rows, float("nan"))

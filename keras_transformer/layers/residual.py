@@ -11,10 +11,12 @@ from keras_transformer.layers.dropout import Dropout
 NORM_EPSILON = 1e-6
 
 
-def normalization(rms_norm: bool, **kwargs: Any) -> keras.layers.Layer:
+def normalization(
+    rms_norm: bool, epsilon: float = NORM_EPSILON, **kwargs: Any
+) -> keras.layers.Layer:
     """A layer normalisation, or with `rms_norm` one by the root mean square alone."""
     kind = keras.layers.RMSNormalization if rms_norm else keras.layers.LayerNormalization
-    norm = kind(epsilon=NORM_EPSILON, **kwargs)
+    norm = kind(epsilon=epsilon, **kwargs)
     norm.supports_masking = True  # Keras's RMSNormalization forgets to say so
     return norm
 
@@ -29,11 +31,16 @@ class Residual(Composite):
     """
 
     def __init__(
-        self, dropout: float, norm_first: bool, rms_norm: bool = False, **kwargs: Any
+        self,
+        dropout: float,
+        norm_first: bool,
+        rms_norm: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.norm_first = norm_first
-        self.norm = normalization(rms_norm, dtype=self.dtype_policy, name="norm")
+        self.norm = normalization(rms_norm, norm_epsilon, dtype=self.dtype_policy, name="norm")
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.adopt()
 

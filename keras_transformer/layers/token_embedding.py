@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
 from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.dense import apart
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
@@ -60,7 +61,7 @@ class Table(keras.layers.ReversibleEmbedding):
 class TokenEmbedding(Composite):
     """Looks up token vectors, scaled by sqrt(d_model), and marks padding in its output's mask.
 
-    `output[b, t] = sqrt(d_model) * E[ids[b, t]]`, and `logits(h) = h @ transpose(E)`
+    `output[b, t] = sqrt(d_model) * E[ids[b, t]]`, and `logits(h) = h @ transpose(E) + bias`
 
     E starts normal with standard deviation `d_model ** -0.5`, so that embeddings enter the model
     with unit variance and tied logits start near unit variance too.
@@ -68,7 +69,11 @@ class TokenEmbedding(Composite):
     Args:
         vocab_size: number of rows of E.
         d_model: width of a vector.
-        pad_id: the id that the output's mask marks as padding.
+        pad_id: the id that the output's mask marks as padding; None for no mask.
+        scale: whether vectors are multiplied by sqrt(d_model).
+        tie_output: whether logits use E, as in the paper, or an output matrix W of their own:
+            `logits(h) = h @ W`.
+        logits_bias: whether each token has a trained bias, which starts at 0.
 
     Shapes:
         ids: (batch, length) integers, or floats that are whole numbers. Output:
@@ -97,17 +102,30 @@ class TokenEmbedding(Composite):
     ((1, 3, 8), (1, 3, 11))
     """
 
-    def __init__(self, vocab_size: int, d_model: int, pad_id: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        d_model: int,
+        pad_id: int | None = 0,
+        scale: bool = True,
+        tie_output: bool = True,
+        logits_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocab_size = arguments.positive_integer("vocab_size", vocab_size)
         self.d_model = arguments.positive_integer("d_model", d_model)
-        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        self.pad_id = arguments.optional(arguments.non_negative_integer, "pad_id", pad_id)
+        self.scale = arguments.boolean("scale", scale)
+        self.tie_output = arguments.boolean("tie_output", tie_output)
+        self.logits_bias = arguments.boolean("logits_bias", logits_bias)
         self.supports_masking = True
         self.autocast = False  # it would round ids that are floats
         self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
         self.embedding = Table(
             self.vocab_size,
             self.d_model,
+            tie_weights=self.tie_output,
             embeddings_initializer=keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             reverse_dtype="float32",
             dtype=self.dtype_policy,
@@ -117,9 +135,14 @@ class TokenEmbedding(Composite):
         self.adopt()
 
     def build(self, input_shape: Shape | None = None) -> None:
-        """Builds the matrix."""
+        """Builds the matrix, or both, and the bias."""
         if not self.embedding.built:
             self.embedding.build(input_shape)
+        self.bias = None
+        if self.logits_bias:
+            self.bias = self.add_weight(
+                (self.vocab_size,), initializer="zeros", autocast=False, name="logits_bias"
+            )
         self.built = True
 
     def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
@@ -127,8 +150,10 @@ class TokenEmbedding(Composite):
         if reverse:
             return self._logits(ops.cast(inputs, self.compute_dtype))
         ids = integer_ids("ids", inputs, self.vocab_size)
-        vectors = self._vectors(ids) * self.d_model**0.5
-        if "int" in dtype_name(inputs):
+        vectors = self._vectors(ids)
+        if self.scale:
+            vectors = vectors * self.d_model**0.5
+        if self.pad_id is None or "int" in dtype_name(inputs):
             return vectors
         # `compute_mask` cannot tell such ids from hidden vectors.
         return self.attach_mask(vectors, mask=padding_mask(ids, self.pad_id))
@@ -141,9 +166,17 @@ class TokenEmbedding(Composite):
         return ops.cast(looked_up(self.embedding.embeddings, ids), self.compute_dtype)
 
     def _logits(self, hidden: Tensor) -> Logits:
-        if self.compute_dtype in HALF and not self.embedding.quantization_mode:
-            return float32_product(hidden, ops.cast(self.embedding.embeddings, self.compute_dtype))
-        return self.embedding(hidden, reverse=True)
+        logits = self._product(hidden)
+        return logits if self.bias is None else apart(logits) + ops.cast(self.bias, "float32")
+
+    def _product(self, hidden: Tensor) -> Logits:
+        table = self.embedding
+        if self.compute_dtype not in HALF or table.quantization_mode:
+            return table(hidden, reverse=True)
+        matrix = table.embeddings
+        if not self.tie_output:
+            matrix = ops.transpose(table.reverse_embeddings)  # -> (vocab, d_model)
+        return float32_product(hidden, ops.cast(matrix, self.compute_dtype))
 
     def logits(self, hidden: Tensor) -> Logits:
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
@@ -154,6 +187,8 @@ class TokenEmbedding(Composite):
 
         Floats are ids when they are (batch, length) of another length than d_model.
         """
+        if self.pad_id is None:
+            return None
         is_ids = "int" in dtype_name(inputs) or (
             len(inputs.shape) == 2 and inputs.shape[-1] != self.d_model
         )
@@ -172,5 +207,12 @@ class TokenEmbedding(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        own = {"vocab_size": self.vocab_size, "d_model": self.d_model, "pad_id": self.pad_id}
+        own = {
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "pad_id": self.pad_id,
+            "scale": self.scale,
+            "tie_output": self.tie_output,
+            "logits_bias": self.logits_bias,
+        }
         return {**super().get_config(), **own}

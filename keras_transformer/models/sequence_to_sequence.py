@@ -45,17 +45,26 @@ class SequenceToSequence(Composite, keras.Model):
             return self.vocab_size, self.vocab_size
         return self.source_vocab_size, self.target_vocab_size
 
-    def _new_embeddings(self) -> tuple[TokenEmbedding, ...]:
+    def _new_embeddings(
+        self, output_options: dict[str, Any] | None = None, **embedding_options: Any
+    ) -> tuple[TokenEmbedding, ...]:
         """The source's and the target's embedding: one of a joint vocabulary, or one for each.
 
         One layer ties the source, the target and the output (Vaswani et al. 2017, section 3.4).
+        The embedding of the target makes the logits and gets `output_options` too.
         """
-        options = {"d_model": self.d_model, "pad_id": self.pad_id, "dtype": self.dtype_policy}
+        output_options = output_options or {}
+        # A start that is padding is a token: the model tells where padding is, not the embedding.
+        pad_id = None if self.bos_id == self.pad_id else self.pad_id
+        options = {"d_model": self.d_model, "pad_id": pad_id, "dtype": self.dtype_policy}
+        options |= embedding_options
         if self.vocab_size:
+            options |= output_options
             return 2 * (TokenEmbedding(self.vocab_size, name="embedding", **options),)
-        sides = zip(("source", "target"), self.vocabulary_sizes, strict=True)
-        return tuple(
-            TokenEmbedding(size, name=f"{side}_embedding", **options) for side, size in sides
+        source_size, target_size = self.vocabulary_sizes
+        return (
+            TokenEmbedding(source_size, name="source_embedding", **options),
+            TokenEmbedding(target_size, name="target_embedding", **options | output_options),
         )
 
     def _build_once(self) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
@@ -16,6 +17,7 @@ from keras_transformer.layers.positions import (
     checked_position,
     position_config,
 )
+from keras_transformer.layers.residual import NORM_EPSILON, normalization
 from keras_transformer.losses import mean_divergence
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
@@ -43,10 +45,20 @@ class Transformer(SequenceToSequence):
         d_model: width of the model.
         num_heads: heads of each attention; must divide d_model.
         d_ff: inner width of the feed-forward networks.
+        num_encoder_layers, num_encoder_heads, encoder_d_ff: those of the encoder alone;
+            `num_layers`, `num_heads` and `d_ff` when None.
+        num_decoder_layers, num_decoder_heads, decoder_d_ff: the same of the decoder.
         dropout: rate of the dropout on sub-layers' outputs and on embeddings with positions.
         norm_first: normalise before each sub-layer instead of after it.
         activation: of the feed-forward networks, as in `FeedForward`.
-        pad_id, bos_id, eos_id: the special ids of the tokenizers.
+        pad_id, bos_id, eos_id: the special ids of the tokenizers. `bos_id`, with which targets
+            start, may be `pad_id` or `eos_id`; the first token of a target never is padding.
+        scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        tie_output: whether logits use the target's embeddings, as in the paper, or an output
+            matrix of their own.
+        logits_bias: whether each token of the output has a trained bias.
+        embedding_norm: whether embeddings with positions are normalised, before their dropout.
+        norm_epsilon: of every normalisation, as in `EncoderLayer`.
         position: how positions are told apart. `PositionalEncoding()` (the paper's, for None) and
             `LearnedPositionalEncoding(max_length)` are added to the embeddings;
             `RotaryPositionalEncoding()`, `RelativePositionBias()` and `ALiBi()` act in
@@ -75,7 +87,8 @@ class Transformer(SequenceToSequence):
     tokens and on the target tokens up to it alone.
 
     Reference: Vaswani et al. 2017, "Attention Is All You Need"; Liang et al. 2021, "R-Drop:
-    Regularized Dropout for Neural Networks", equation 4 (halved).
+    Regularized Dropout for Neural Networks", equation 4 (halved); Liu et al. 2020, "Multilingual
+    Denoising Pre-training for Neural Machine Translation", section 2.1 (`embedding_norm`).
 
     Example:
 
@@ -107,6 +120,17 @@ class Transformer(SequenceToSequence):
         eos_id: int = 3,
         *,
         position: Any = None,
+        num_encoder_layers: int | None = None,
+        num_decoder_layers: int | None = None,
+        num_encoder_heads: int | None = None,
+        num_decoder_heads: int | None = None,
+        encoder_d_ff: int | None = None,
+        decoder_d_ff: int | None = None,
+        scale_embeddings: bool = True,
+        tie_output: bool = True,
+        logits_bias: bool = False,
+        embedding_norm: bool = False,
+        norm_epsilon: float = NORM_EPSILON,
         embedding_dropout: float | None = None,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
@@ -131,7 +155,24 @@ class Transformer(SequenceToSequence):
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
         self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
         self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
-        check_special_ids(self.pad_id, self.bos_id, self.eos_id, min(self.vocabulary_sizes))
+        special_ids = self.pad_id, self.bos_id, self.eos_id
+        check_special_ids(*special_ids, min(self.vocabulary_sizes), bos_may_be_pad=True)
+        sizes: dict[str, tuple[int | None, int]] = {
+            "num_encoder_layers": (num_encoder_layers, self.num_layers),
+            "num_decoder_layers": (num_decoder_layers, self.num_layers),
+            "num_encoder_heads": (num_encoder_heads, self.num_heads),
+            "num_decoder_heads": (num_decoder_heads, self.num_heads),
+            "encoder_d_ff": (encoder_d_ff, self.d_ff),
+            "decoder_d_ff": (decoder_d_ff, self.d_ff),
+        }
+        for name, (own, common) in sizes.items():
+            value = common if own is None else arguments.positive_integer(name, own)
+            setattr(self, name, value)
+        self.scale_embeddings = arguments.boolean("scale_embeddings", scale_embeddings)
+        self.tie_output = arguments.boolean("tie_output", tie_output)
+        self.logits_bias = arguments.boolean("logits_bias", logits_bias)
+        self.embedding_norm = arguments.boolean("embedding_norm", embedding_norm)
+        self.norm_epsilon = arguments.positive_number("norm_epsilon", norm_epsilon)
         rate = self.dropout if embedding_dropout is None else embedding_dropout
         self.embedding_dropout = arguments.rate("embedding_dropout", rate)
         self.attention_dropout = arguments.rate("attention_dropout", attention_dropout)
@@ -149,7 +190,16 @@ class Transformer(SequenceToSequence):
 
     def _create_layers(self, position: Any) -> None:
         dtype = self.dtype_policy
-        self.source_embedding, self.target_embedding = self._new_embeddings()
+        self.source_embedding, self.target_embedding = self._new_embeddings(
+            {"tie_output": self.tie_output, "logits_bias": self.logits_bias},
+            scale=self.scale_embeddings,
+        )
+        self.source_norm = self.target_norm = None
+        if self.embedding_norm:
+            self.source_norm, self.target_norm = (
+                normalization(self.rms_norm, self.norm_epsilon, dtype=dtype, name=f"{side}_norm")
+                for side in ("source", "target")
+            )
         # Layers of their own, so that source and target draw their dropout from two streams.
         self.source_dropout, self.target_dropout = (
             Dropout(self.embedding_dropout, dtype=dtype, name=f"{side}_dropout")
@@ -161,15 +211,13 @@ class Transformer(SequenceToSequence):
             self.source_positions = self._own_position(position, "source_positions")
             self.target_positions = self._own_position(position, "target_positions")
         options = {
-            "num_layers": self.num_layers,
-            "num_heads": self.num_heads,
-            "d_ff": self.d_ff,
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "activation": self.activation,
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,
             "rms_norm": self.rms_norm,
+            "norm_epsilon": self.norm_epsilon,
             "num_key_value_heads": self.num_key_value_heads,
             "window": self.window,
             "remat": self.remat,
@@ -179,8 +227,22 @@ class Transformer(SequenceToSequence):
             None if added else self._own_position(position, f"{side}_position")
             for side in ("encoder", "decoder")
         ]
-        self.encoder = Encoder(**options, position=inside[0], name="encoder")
-        self.decoder = Decoder(**options, position=inside[1], name="decoder")
+        self.encoder = Encoder(
+            self.num_encoder_layers,
+            self.num_encoder_heads,
+            self.encoder_d_ff,
+            **options,
+            position=inside[0],
+            name="encoder",
+        )
+        self.decoder = Decoder(
+            self.num_decoder_layers,
+            self.num_decoder_heads,
+            self.decoder_d_ff,
+            **options,
+            position=inside[1],
+            name="decoder",
+        )
 
     @property
     def position(self) -> keras.layers.Layer:
@@ -200,9 +262,10 @@ class Transformer(SequenceToSequence):
         for embedding in (self.source_embedding, self.target_embedding):
             if not embedding.built:
                 embedding.build((None, None))
-        for positions in (self.source_positions, self.target_positions):
-            if positions is not None:
-                positions.build(hidden_shape)
+        behind = (self.source_positions, self.target_positions, self.source_norm, self.target_norm)
+        for layer in behind:
+            if layer is not None:
+                layer.build(hidden_shape)
         self.encoder.build(hidden_shape)
         self.decoder.build(hidden_shape, hidden_shape)
         self.built = True
@@ -268,6 +331,8 @@ class Transformer(SequenceToSequence):
         embedded = self.source_embedding(source_ids)
         if self.source_positions is not None:
             embedded = self.source_positions(embedded, padding_mask=mask)
+        if self.source_norm is not None:
+            embedded = self.source_norm(embedded)
         return self.source_dropout(embedded, training=training), mask
 
     def _embed_target(
@@ -278,8 +343,12 @@ class Transformer(SequenceToSequence):
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)
         mask = padding_mask(target_ids, self.pad_id)
         embedded = self.target_embedding(target_ids)
+        if self.bos_id == self.pad_id:
+            mask = ops.logical_or(mask, ops.arange(ops.shape(mask)[1]) == 0)
         if self.target_positions is not None:
             embedded = self.target_positions(embedded, padding_mask=mask)
+        if self.target_norm is not None:
+            embedded = self.target_norm(embedded)
         return self.target_dropout(embedded, training=training), mask
 
     def compute_loss(
@@ -315,7 +384,18 @@ class Transformer(SequenceToSequence):
             "pad_id": self.pad_id,
             "bos_id": self.bos_id,
             "eos_id": self.eos_id,
-            "position": position_config(self.source_positions or self.encoder.position),
+            "position": position_config(self.position),
+            "num_encoder_layers": self.num_encoder_layers,
+            "num_decoder_layers": self.num_decoder_layers,
+            "num_encoder_heads": self.num_encoder_heads,
+            "num_decoder_heads": self.num_decoder_heads,
+            "encoder_d_ff": self.encoder_d_ff,
+            "decoder_d_ff": self.decoder_d_ff,
+            "scale_embeddings": self.scale_embeddings,
+            "tie_output": self.tie_output,
+            "logits_bias": self.logits_bias,
+            "embedding_norm": self.embedding_norm,
+            "norm_epsilon": self.norm_epsilon,
             "embedding_dropout": self.embedding_dropout,
             "attention_dropout": self.attention_dropout,
             "feed_forward_dropout": self.feed_forward_dropout,

@@ -41,6 +41,8 @@ class TransformerStep:
         if self.encoding is not None:
             row = ops.take(self.encoding, index, axis=0)[None, None, :]
             hidden = model.target_positions.apply_encoding(hidden, row)
+        if model.target_norm is not None:
+            hidden = model.target_norm(hidden)
         hidden, caches, weights = model.decoder.step(
             hidden, index, caches, self.projected_memory, self.mask, paths
         )

@@ -27,13 +27,20 @@ def checked_vocabularies(
     ]
 
 
-def check_special_ids(pad_id: int, bos_id: int, eos_id: int, vocab_size: int) -> None:
-    """Raises `ValueError` unless the special ids are three different ids of the vocabulary."""
-    special_ids = (pad_id, bos_id, eos_id)
-    if len(set(special_ids)) < 3 or max(special_ids) >= vocab_size:
+def check_special_ids(
+    pad_id: int, bos_id: int, eos_id: int, vocab_size: int, bos_may_be_pad: bool = False
+) -> None:
+    """Raises `ValueError` unless the special ids are ids of the vocabulary, and `pad_id` its own.
+
+    `bos_id` may be `eos_id`, as in M2M100. A model that never takes the first token of a target for
+    padding admits `pad_id` too, as in Marian.
+    """
+    others = {eos_id} if bos_may_be_pad else {bos_id, eos_id}
+    if pad_id in others or max(pad_id, bos_id, eos_id) >= vocab_size:
+        names = "`eos_id`" if bos_may_be_pad else "`bos_id` and `eos_id`"
         raise ValueError(
-            "`pad_id`, `bos_id` and `eos_id` must be different ids of the vocabulary. "
-            f"Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id} and "
+            "`pad_id`, `bos_id` and `eos_id` must be ids of the vocabulary, and `pad_id` another "
+            f"than {names}. Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id} and "
             f"a vocabulary of {vocab_size}"
         )
 

@@ -261,3 +261,14 @@ def test_brute_force_itself_counts_every_sequence_once():
     assert len(every) == len(set(every)) == NUM_SEQUENCES
     cut = [ids for _, ids in every if EOS not in ids]
     assert sorted(cut) == sorted(itertools.product((A, B), repeat=MAX_LENGTH))
+
+
+def test_scores_are_divided_by_a_power_of_the_length():
+    table = random_table(3, SENTENCES, MAX_LENGTH, eos_bonus=1.0)
+    found = fast(BeamSearch, beam_size=3, length_penalty=0.8, length_formula="power")(table)
+    sums = found.token_log_probs.sum(axis=-1)
+    np.testing.assert_allclose(found.scores, sums / found.lengths**0.8, atol=1e-5)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert BeamSearch(length_formula="power").get_config()["length_formula"] == "power"
+    with pytest.raises(ValueError, match="`length_formula` must be one of 'wu', 'power'"):
+        BeamSearch(length_formula="gnmt")

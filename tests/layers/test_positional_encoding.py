@@ -58,6 +58,53 @@ def test_equals_the_formula_for_even_and_odd_widths(d_model):
     np.testing.assert_allclose(rows(11, d_model), positional_encoding(11, d_model), atol=1e-6)
 
 
+def other_systems_rows(system, length, d_model):
+    """The sinusoids of other systems, each as its own source writes them."""
+    half = d_model // 2
+    paper = 10000 ** -(np.arange(half) * 2 / d_model)
+    tensor2tensor = np.exp(np.arange(half) * -(math.log(10000) / (half - 1)))
+    frequencies, first = {
+        "Hugging Face Marian": (paper, 0),
+        "Marian": (tensor2tensor, 0),
+        "OpenNMT-tf": (tensor2tensor, 1),
+        "fairseq": (tensor2tensor, 2),
+    }[system]
+    angles = (np.arange(length) + first)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+OTHER_SYSTEMS = {
+    "Hugging Face Marian": {},
+    "Marian": {"frequencies": "tensor2tensor"},
+    "OpenNMT-tf": {"frequencies": "tensor2tensor", "first_position": 1},
+    "fairseq": {"frequencies": "tensor2tensor", "first_position": 2},
+}
+
+
+@pytest.mark.parametrize("system", OTHER_SYSTEMS)
+def test_rows_are_those_of_other_systems(system):
+    options = {"layout": "halves", **OTHER_SYSTEMS[system]}
+    expected = other_systems_rows(system, 300, 10)
+    np.testing.assert_allclose(rows(300, 10, **options), expected, atol=1e-6)
+    layer = PositionalEncoding(**options)
+    positions = np.array([[0, 7, 299]])
+    found = array(layer(np.zeros((1, 3, 10), "float32"), positions=positions))
+    np.testing.assert_allclose(found[0], expected[positions[0]], atol=1e-6)
+    again = PositionalEncoding.from_config(layer.get_config())
+    again.build((None, None, 10))
+    assert (array(again.encoding(300)) == rows(300, 10, **options)).all()
+
+
+def test_sines_of_an_odd_width_are_one_more_than_its_cosines():
+    found, paper = rows(9, 7, layout="halves"), positional_encoding(9, 7)
+    np.testing.assert_allclose(found, np.hstack([paper[:, 0::2], paper[:, 1::2]]), atol=1e-6)
+
+
+def test_frequencies_of_tensor2tensor_need_an_even_width():
+    with pytest.raises(ValueError, match="even and at least 4.*Received: d_model=7"):
+        PositionalEncoding(frequencies="tensor2tensor").build((None, None, 7))
+
+
 def test_is_exact_at_8192_positions():
     # An angle of 8191 in float32 is off by 2.4e-4 and its sine as much.
     np.testing.assert_allclose(rows(8192, 6), positional_encoding(8192, 6), atol=1e-6, rtol=0)

@@ -45,6 +45,27 @@ def test_logits_are_products_with_the_same_matrix():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_logits_may_have_a_matrix_of_their_own_and_a_bias(policy):
+    layer = built(tie_output=False, logits_bias=True, scale=False, dtype=policy)
+    weights = {weight.path.rsplit("/", 1)[-1]: array(weight) for weight in layer.weights}
+    assert {name: w.shape for name, w in weights.items()} == {
+        "embeddings": (VOCAB, D_MODEL),
+        "reverse_embeddings": (D_MODEL, VOCAB),
+        "logits_bias": (VOCAB,),
+    }
+    rounding = {"float32": 1e-6, "mixed_float16": 2**-9, "mixed_bfloat16": 2**-6}[policy]
+    np.testing.assert_allclose(array(layer(IDS)), weights["embeddings"][IDS], rtol=rounding)
+    hidden = np.round(normal(2, 2, 7, D_MODEL) * 8) / 8
+    expected = hidden @ weights["reverse_embeddings"] + weights["logits_bias"]
+    found = array(layer.logits(ops.convert_to_tensor(hidden)))
+    np.testing.assert_allclose(found, expected, atol=3 * rounding, rtol=rounding)
+    again = TokenEmbedding.from_config(layer.get_config())
+    again.build((None, None))
+    again.set_weights(layer.get_weights())
+    assert (array(again.logits(ops.convert_to_tensor(hidden))) == found).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_logits_are_float32_and_vectors_of_the_compute_dtype(policy):
     layer = built(dtype=policy)
     vectors = layer(IDS)
@@ -73,6 +94,11 @@ def test_the_gradient_of_logits_is_that_of_the_product(policy):
         (by_weight[0], np.einsum("btv,btd->vd", upstream, hidden)),
     ):
         np.testing.assert_allclose(found, wanted, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_without_padding_the_output_has_no_mask(dtype):
+    assert not has_mask(built(pad_id=None)(ops.convert_to_tensor(IDS.astype(dtype))))
 
 
 @pytest.mark.parametrize(("way", "pad_id"), spread(WAYS, [0, 7]))

@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
-from keras_transformer.decoding import beam_search
 from keras_transformer.models import transformer_step
 from tests.backends import array, arrays, compiled
 from tests.decoding import reference_search
@@ -79,15 +78,9 @@ def hugging_face_outputs(theirs, source, **options):
     return ids, found
 
 
-def power_of_length(length, penalty):
-    """How the engines compared with take the length into account."""
-    return ops.cast(length, "float32") ** penalty
-
-
 @pytest.fixture
 def engines_rules(monkeypatch):
-    """Our search and the one in plain Python, under the engines' length penalty and ids."""
-    monkeypatch.setattr(beam_search, "length_normaliser", power_of_length)
+    """The search in plain Python, under the engines' length penalty and ids."""
     monkeypatch.setattr(reference_search, "length_normaliser", lambda length, a: length**a)
     for name, token in (("PAD", PAD), ("BOS", BOS), ("EOS", EOS)):
         monkeypatch.setattr(reference_search, name, token)
@@ -146,8 +139,9 @@ def test_greedy_search_writes_what_hugging_face_writes():
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_beam_of_4_finds_what_hugging_face_finds(length_penalty, engines_rules):
     options = {"beam_size": 4, "length_penalty": length_penalty}
+    search = BeamSearch(4, length_penalty, length_formula="power")
     different = []
-    for theirs, source, ids, scores in our_outputs(BeamSearch(4, length_penalty)):
+    for theirs, source, ids, scores in our_outputs(search):
         expected, found = hugging_face_outputs(
             theirs,
             source,
@@ -205,7 +199,7 @@ def test_ctranslate2_writes_the_same(beams, length_penalty, tmp_path, engines_ru
     # With a length penalty CTranslate2 stops as soon as it has four hypotheses.
     early = length_penalty > 0
     options = {"beam_size": beams, "length_penalty": length_penalty, "early_stopping": early}
-    search = BeamSearch(**options) if beams > 1 else GreedySearch()
+    search = BeamSearch(**options, length_formula="power") if beams > 1 else GreedySearch()
     # Without, as soon as no other can be the best: its others may be worse than ours.
     compared = beams if early else 1
     different = []

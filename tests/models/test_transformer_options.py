@@ -30,6 +30,21 @@ OPTIONS = {
     "relative": {"position": lambda: RelativePositionBias(8, 10)},
     "window": {"window": 2},
     "grouped": {"num_key_value_heads": 1},
+    "unequal, untied": {
+        "num_encoder_layers": 2,
+        "num_encoder_heads": 2,
+        "num_decoder_heads": 4,
+        "encoder_d_ff": 7,
+        "decoder_d_ff": 9,
+        "scale_embeddings": False,
+        "tie_output": False,
+        "logits_bias": True,
+        "embedding_norm": True,
+        "norm_epsilon": 1e-3,
+        "position": lambda: PositionalEncoding(
+            layout="halves", frequencies="tensor2tensor", first_position=2
+        ),
+    },
     "RMS norm, gated": {"rms_norm": True, "activation": "swiglu", "norm_first": True},
     "all at once": {
         "position": RotaryPositionalEncoding,
@@ -293,3 +308,76 @@ def test_generate_takes_limits_and_penalties_of_each_sentence():
             scores = keras.ops.convert_to_numpy(alone.scores)[0]
             ours = keras.ops.convert_to_numpy(result.scores)[row]
             np.testing.assert_allclose(ours, scores, rtol=1e-4)
+
+
+def test_each_side_has_its_own_sizes_and_every_norm_the_epsilon():
+    model = built("unequal, untied")
+    encoder, decoder = model.encoder, model.decoder
+    assert (len(encoder.layers), encoder.layers[0].attention.num_heads) == (2, 2)
+    assert (len(decoder.layers), decoder.layers[0].self_attention.num_heads) == (1, 4)
+    assert (encoder.d_ff, decoder.d_ff) == (7, 9)
+    kinds = keras.layers.LayerNormalization, keras.layers.RMSNormalization
+    norms = [layer for layer in model._flatten_layers() if isinstance(layer, kinds)]
+    assert len(norms) == 2 * 2 + 3 + 2
+    assert {norm.epsilon for norm in norms} == {1e-3}
+    first = Transformer(VOCAB, num_layers=1, d_model=12, num_heads=3, d_ff=13, norm_first=True)
+    assert Encoder(1, 3, 13, norm_first=True).norm_epsilon == first.norm_epsilon == 1e-6
+
+
+def test_embeddings_are_normalised_behind_their_positions(monkeypatch):
+    model = Transformer(VOCAB, num_layers=1, d_model=12, num_heads=3, d_ff=13, embedding_norm=True)
+    model.build()
+    randomise(model)
+    expected = array(model.source_positions(model.source_embedding(SOURCE_IDS)))
+    monkeypatch.setattr(Encoder, "__call__", lambda self, embedded, **masks: embedded)
+    found = array(model.encode(SOURCE_IDS))
+    gamma, beta = (array(weight) for weight in model.source_norm.weights)
+    mean, variance = expected.mean(-1, keepdims=True), expected.var(-1, keepdims=True)
+    expected = (expected - mean) / np.sqrt(variance + 1e-6) * gamma + beta
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_start_that_is_padding_is_a_token_like_any_other():
+    # The same weights with a start of its own, whose row is that of padding.
+    options = {"num_layers": 2, "d_model": 12, "num_heads": 3, "d_ff": 13, "norm_epsilon": 1e-5}
+    model = Transformer(VOCAB, bos_id=0, **options)
+    own = Transformer(VOCAB, bos_id=2, **options)
+    for one in (model, own):
+        one.build()
+    randomise(own)
+    weights = own.get_weights()
+    (table,) = [weight for weight in weights if weight.shape == (VOCAB, 12)]
+    table[2] = table[0]
+    own.set_weights(weights)
+    model.set_weights(weights)
+    starts = np.where(TARGET_IDS == 2, 0, TARGET_IDS)
+    starts[:, 0] = 0
+    expected = array(own((SOURCE_IDS, TARGET_IDS)))
+    np.testing.assert_allclose(array(model((SOURCE_IDS, starts))), expected, atol=2e-6)
+    found, wanted = (
+        arrays(one.generate(SOURCE_IDS, BeamSearch(3, suppressed_ids=[0, 2]), max_length=6))
+        for one in (model, own)
+    )
+    assert (found.ids == wanted.ids).all()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    scores = [array(one.score(SOURCE_IDS, wanted.ids[:, 0]).log_prob) for one in (model, own)]
+    np.testing.assert_allclose(*scores, atol=1e-5)
+    inside = [
+        array(one.self_attention_weights(SOURCE_IDS, ids)[1][0])
+        for one, ids in ((model, starts), (own, TARGET_IDS))
+    ]
+    np.testing.assert_allclose(*inside, atol=1e-6)
+
+
+def test_a_start_that_is_the_end_generates():
+    model = Transformer(VOCAB, num_layers=1, d_model=12, num_heads=3, d_ff=13, bos_id=3)
+    model.build()
+    randomise(model)
+    result = arrays(model.generate(SOURCE_IDS, GreedySearch(), max_length=5))
+    scored = arrays(model.score(SOURCE_IDS, result.ids[:, 0]))
+    np.testing.assert_allclose(scored.log_prob, result.scores[:, 0], atol=1e-4)
+
+
+def test_padding_must_not_be_the_end():
+    with pytest.raises(ValueError, match="`pad_id` another than `eos_id`. Received: pad_id=3"):
+        Transformer(VOCAB, pad_id=3, eos_id=3)
