@@ -7,7 +7,6 @@ SHA-256 of the rest. They tell a truncated file, or another kind of file.
 import hashlib
 import json
 import os
-import tempfile
 from os import PathLike
 from typing import Any
 
@@ -61,28 +60,3 @@ def read(path: str | PathLike[str]) -> tuple[str, dict[str, Any], bytes]:
         return unpack(data)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
-
-
-def write_atomically(path: str | PathLike[str], data: bytes) -> None:
-    """Writes `data` to `path` so that a reader finds the old file or the whole new one."""
-    path = os.fspath(path)
-    handle, temporary = tempfile.mkstemp(
-        dir=os.path.dirname(path) or ".", prefix=f".{os.path.basename(path)}."
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _ordinary_mode())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _ordinary_mode() -> int:
-    # mkstemp makes a private file; a saved one gets the permissions `open` would have given.
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

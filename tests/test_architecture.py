@@ -20,6 +20,7 @@ MAX_LINES = 400
 # (level, order within the level): a unit imports only what is strictly lower, and itself.
 LEVELS = {
     "arguments": (0, 0),
+    "atomic_files": (0, 0),
     "command_process": (0, 0),
     "tokenizer_file": (0, 0),
     "masking": (0, 1),
@@ -37,7 +38,7 @@ LEVELS = {
     "plots": (2, 0),
     "text": (3, 0),
     "serving": (4, 0),
-    "interop": (4, 0),
+    "interop": (4, 1),
     "recipes": (5, 0),
     "commands": (6, 0),
     "__main__": (7, 0),

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from keras_transformer import tokenizer_file
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches import PairDataset
 from keras_transformer.decoding import Search
 from keras_transformer.recipes.corpus import Corpus, split_sides
@@ -57,7 +58,7 @@ class SymbolVocabulary:
         """Writes the file of a `SymbolTokenizer`."""
         options = {"reverse": True} if self.reverse else {}
         data = tokenizer_file.pack(self.kind, options, " ".join(self.symbols).encode())
-        tokenizer_file.write_atomically(path, data)
+        write_atomically(path, data)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -144,7 +145,7 @@ class SubwordVocabulary:
         """Writes the file of a `SentencePieceTokenizer`."""
         options = {"lossless": False, **self.options}
         data = tokenizer_file.pack(self.kind, options, self.model)
-        tokenizer_file.write_atomically(path, data)
+        write_atomically(path, data)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
+from keras_transformer.atomic_files import new_directory
 from keras_transformer.serving.description import describe_export, how_to_call
 from keras_transformer.serving.model_card import EXTRA, checked_card, write_card
 from keras_transformer.serving.operations import check_operations, operations_of
 from keras_transformer.serving.saved_model import (
-    new_directory,
     read_saved_model,
     reduce_saved_model,
     saved_model_path,

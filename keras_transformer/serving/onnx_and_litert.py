@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
+from keras_transformer.atomic_files import new_directory
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
-from keras_transformer.serving.saved_model import new_directory
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.tokenizer import Tokenizer
 

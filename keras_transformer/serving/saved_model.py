@@ -1,10 +1,6 @@
-"""The directory of a SavedModel: how it appears, is named, is read, and has its graph reduced."""
+"""The directory of a SavedModel: how it is named, is read, and has its graph reduced."""
 
-import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
 
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
@@ -23,30 +19,6 @@ MERGED_OPERATIONS = (
     "ConcatV2", "GatherV2",
 )
 # fmt: on
-
-
-@contextlib.contextmanager
-def new_directory(path: str | os.PathLike) -> Iterator[str]:
-    """Gives a scratch folder, which becomes `path` in one step when the block ends well.
-
-    The folder is beside `path`, in the same file system, so the last step is one atomic rename.
-    Its name is no number, so no server takes it.
-
-    Raises:
-        ValueError: when something is at `path`.
-    """
-    path = os.path.abspath(os.fspath(path))
-    if os.path.exists(path):
-        raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
-    try:
-        written = os.path.join(scratch, "new")
-        os.mkdir(written)
-        yield written
-        os.replace(written, path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def tensorflow_path(path: str | os.PathLike) -> str:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_transformer import tokenizer_file
 from keras_transformer.arguments import Ids
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import string_tensor, valid_utf8
@@ -108,7 +109,7 @@ class Tokenizer(abc.ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the whole tokenizer to one file, atomically."""
-        tokenizer_file.write_atomically(path, self.to_bytes())
+        write_atomically(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:

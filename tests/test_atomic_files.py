@@ -1,0 +1,57 @@
+"""A file or a directory appears whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from keras_transformer import atomic_files
+from keras_transformer.atomic_files import new_directory, write_atomically
+
+
+def test_a_directory_appears_when_its_block_ends(tmp_path):
+    path = tmp_path / "deep" / "model"
+    with new_directory(path) as written:
+        Path(written, "file").write_bytes(b"a")
+        assert not path.exists()
+    assert [entry.name for entry in path.parent.iterdir()] == ["model"]
+    assert (path / "file").read_bytes() == b"a"
+
+
+def test_an_error_leaves_no_directory(tmp_path):
+    def write_half():
+        with new_directory(tmp_path / "model") as written:
+            Path(written, "file").write_bytes(b"half")
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        write_half()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("kind", ["file", "empty directory"])
+def test_what_is_at_the_path_stays(tmp_path, kind):
+    path = tmp_path / "model"
+    if kind == "file":
+        path.write_bytes(b"old")
+    else:
+        path.mkdir()
+    with (
+        pytest.raises(ValueError, match=r"`path` must not exist yet. Received: path='.*/model'"),
+        new_directory(path),
+    ):
+        pass
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    assert path.is_dir() or path.read_bytes() == b"old"
+
+
+def test_a_file_is_replaced_whole_or_stays(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(atomic_files.os, "replace", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write_atomically(path, b"new")
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"old"}
