@@ -1,0 +1,1 @@
+"""Models of other systems: read into this package, and written for them."""
