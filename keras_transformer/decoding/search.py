@@ -176,6 +176,8 @@ class Search:
         suppressed_ids: tokens that never come.
         allowed_ids: the only tokens that may come, beside `eos_id`; all when None.
         return_alignments: whether the result has alignments.
+        renormalize: whether the tokens that may come share the probability of those that may
+            not. A token of a prefix then has the log-probability 0. Hugging Face scores so.
 
     A call takes these values for each sentence. `prefix_ids` (batch, prefix), padded at the end,
     are the first tokens of each output. They come before all other rules, and are cut at the
@@ -214,6 +216,7 @@ class Search:
         suppressed_ids: Iterable[int] = (),
         allowed_ids: Iterable[int] | None = None,
         return_alignments: bool = False,
+        renormalize: bool = False,
     ) -> None:
         self.min_length = arguments.non_negative_integer("min_length", min_length)
         self.min_length_ratio = arguments.non_negative_number("min_length_ratio", min_length_ratio)
@@ -229,6 +232,7 @@ class Search:
         self.suppressed_ids = checked_ids("suppressed_ids", suppressed_ids)
         self.allowed_ids = None if allowed_ids is None else checked_ids("allowed_ids", allowed_ids)
         self.return_alignments = arguments.boolean("return_alignments", return_alignments)
+        self.renormalize = arguments.boolean("renormalize", renormalize)
 
     @property
     def rows_per_sentence(self) -> int:
@@ -344,7 +348,7 @@ class Search:
         """Returns the log-probabilities of the tokens after `index`, -1e9 where a rule forbids one.
 
         The rules act after the normalisation, so that a score is the model's own. Only the
-        repetition penalty changes the logits.
+        repetition penalty changes the logits, and `renormalize` lets the other rules do so.
 
         Args:
             task: the task of the call.
@@ -361,7 +365,6 @@ class Search:
         if self.repetition_penalty != 1.0:
             seen = find_seen_tokens(read_history(), index, vocab_size)
             logits = penalise_repetition(logits, seen, self.repetition_penalty)
-        log_probs = ops.log_softmax(logits, axis=-1)
         allowed = ops.convert_to_tensor(self._allowed_tokens(task, vocab_size)[None])
         if task.least is not None:
             too_short = index + 1 < repeat_rows(task.least, beams)
@@ -379,6 +382,9 @@ class Search:
             token = ops.take(task.prefix_ids, ops.reshape(index, (1,)), axis=1)
             token = repeat_rows(token, beams)  # -> (rows, 1)
             allowed = ops.where(token != task.pad_id, ops.arange(vocab_size) == token, allowed)
+        if self.renormalize:
+            logits = ops.where(allowed, logits, IMPOSSIBLE)
+        log_probs = ops.log_softmax(logits, axis=-1)
         # A model may forbid tokens by -inf, whose differences are NaN. NaN fails the comparison.
         return ops.where(ops.logical_and(allowed, log_probs > IMPOSSIBLE), log_probs, IMPOSSIBLE)
 
@@ -405,6 +411,7 @@ class Search:
             "suppressed_ids": list(self.suppressed_ids),
             "allowed_ids": None if self.allowed_ids is None else list(self.allowed_ids),
             "return_alignments": self.return_alignments,
+            "renormalize": self.renormalize,
         }
 
     @classmethod

@@ -1,0 +1,295 @@
+"""Reads translation models of Hugging Face: Marian (OPUS-MT), M2M100 with NLLB, and Pegasus."""
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.decoding import BeamSearch, GreedySearch, Search
+from keras_transformer.interop.files import checked_directory, read_json, shown
+from keras_transformer.interop.hugging_face_form import (
+    COPIES,
+    M2M100,
+    family_of,
+    model_of,
+    name_of,
+    to_ours,
+    to_theirs,
+)
+from keras_transformer.interop.tensor_file import TensorFile
+from keras_transformer.interop.tensor_files import NAMES, open_tensors
+from keras_transformer.interop.weights import assign_weights, weight_shapes
+from keras_transformer.models import Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.sentencepiece_tokenizer import model_pieces
+
+# The settings of a search stood in config.json before they got a file of their own.
+SEARCH_SETTINGS = (
+    *("num_beams", "length_penalty", "early_stopping", "bad_words_ids", "suppress_tokens"),
+    *("renormalize_logits", "forced_bos_token_id", "repetition_penalty", "no_repeat_ngram_size"),
+    *("num_beam_groups", "diversity_penalty", "do_sample", "decoder_start_token_id"),
+)
+
+
+def load_hugging_face(
+    directory: str | PathLike[str],
+    source_language: str | None = None,
+    target_language: str | None = None,
+    search: Search | None = None,
+    dtype: Any = None,
+    **options: Any,
+) -> Translator:
+    """Reads a translation model that Hugging Face's `save_pretrained` wrote.
+
+    Marian, which all OPUS-MT models are, M2M100, NLLB, and the Pegasus that `save_hugging_face`
+    writes. Neither PyTorch nor transformers is needed, and nothing from the files is run. The
+    model goes through `fit`, every search and `export`, as any of ours.
+
+    Args:
+        directory: the path of a directory with `config.json`, weights and the tokenizer's files.
+        source_language, target_language: the codes of the languages, as the model names them:
+            "eng_Latn" for NLLB, "en" for M2M100. A Marian model of several target languages takes
+            `target_language`, as "fra" for its `>>fra<<`.
+        search: a search in place of the one that the directory describes.
+        dtype: the dtype policy of the model; Keras's when None. Weights are float32 variables,
+            whatever the files hold.
+        **options: arguments of `Translator`, such as `max_length` and `jit_compile`.
+
+    Returns:
+        A `Translator`. Its search has the directory's beams, length penalty and forbidden tokens;
+        it stops exactly, as `BeamSearch(early_stopping=False)`, where Hugging Face's stops by a
+        guess. An output that reaches `max_length` is cut, where Hugging Face forces an end.
+
+    Raises:
+        ValueError: when a file is missing, damaged or of another kind of model. No memory is
+            taken before sizes, names and settings are checked.
+
+    Reference: Junczys-Dowmunt et al. 2018, "Marian: Fast Neural Machine Translation in C++";
+    Tiedemann and Thottingal 2020, "OPUS-MT"; Fan et al. 2020 (M2M100); NLLB Team et al. 2022.
+
+    Example:
+
+    >>> load_hugging_face("/nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: `directory` must be a directory. Received: '/nowhere'
+    """
+    directory = checked_directory(directory, "config.json", NAMES)
+    config = read_config(directory)
+    model = model_of(config, dtype)
+    tokenizers = read_tokenizers(directory, config)
+    tensors = open_tensors(directory)
+    check_tensors(model, tensors)
+    tags = language_tags(config, tokenizers, source_language, target_language)
+    search = search_of(config, model) if search is None else search
+    model.build()
+    assign_weights(model, lambda name: our_weight(name, tensors))
+    return Translator(model, *tokenizers, search=search, **tags, **options)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Returns config.json, with the settings of the search from a file of their own."""
+    config = read_json(directory / "config.json")
+    generation = directory / "generation_config.json"
+    if generation.exists():
+        found = read_json(generation)
+        config |= {name: found[name] for name in SEARCH_SETTINGS if found.get(name) is not None}
+    return config
+
+
+def check_tensors(model: Transformer, tensors: TensorFile) -> None:
+    """Raises `ValueError` unless the file has the weights of the model, of the right shapes."""
+    stacks = model.encoder, model.decoder
+    if sum(stack.num_layers for stack in stacks) > len(tensors):
+        raise ValueError(
+            f"{tensors.path}: must have the weights of every layer. Received: {len(tensors)} "
+            f"tensors for {[stack.num_layers for stack in stacks]} layers"
+        )
+    expected = {}
+    for name, shape in weight_shapes(model).items():
+        stub = np.broadcast_to(np.float32(0), shape)
+        expected[name_of(name)] = to_theirs(name, stub).shape
+    optional = {"final_logits_bias"}
+    missing = [name for name in expected if name not in tensors and name not in optional]
+    unknown = [name for name in tensors if name not in expected and not COPIES.fullmatch(name)]
+    for rule, names in (("must have", missing), ("must not have", unknown)):
+        if names:
+            more = f" and {len(names) - 3} more" if names[3:] else ""
+            raise ValueError(
+                f"{tensors.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
+                f"Received: {len(tensors)} tensors, of which {len(expected) - len(missing)} of "
+                f"{len(expected)} belong to the model of config.json"
+            )
+    for name, shape in expected.items():
+        if name in tensors and tuple(tensors[name].shape) != shape:
+            raise ValueError(
+                f"{tensors.path}: {name} must have the shape {shape} of config.json. "
+                f"Received: {tuple(tensors[name].shape)}"
+            )
+
+
+def our_weight(name: str, tensors: TensorFile) -> np.ndarray:
+    """Reads a weight of ours from their file."""
+    theirs = name_of(name)
+    if theirs not in tensors:  # the bias of the logits, which is 0 where it is left out
+        return np.float32(0)
+    return to_ours(name, tensors.read_float32(theirs))
+
+
+def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
+    """Returns the search that the settings describe, or raises `ValueError`."""
+    if config.get("do_sample"):
+        raise ValueError(
+            "generation_config.json: `do_sample` must be false; give `search=Sampling(...)`. "
+            "Received: True"
+        )
+    suppressed = set(config.get("suppress_tokens") or ())
+    for words in config.get("bad_words_ids") or ():
+        if not isinstance(words, list) or len(words) != 1:
+            raise ValueError(
+                "`bad_words_ids` must name single tokens; give `search=` instead. "
+                f"Received: {shown(words)}"
+            )
+        suppressed.update(words)
+    # The search never writes these by itself.
+    suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
+    options = {
+        "suppressed_ids": sorted(suppressed),
+        "repetition_penalty": config.get("repetition_penalty") or 1.0,
+        "no_repeat_ngram_size": config.get("no_repeat_ngram_size") or 0,
+        # What may not come shares no probability, and a forced token has all of it.
+        "renormalize": bool(config.get("renormalize_logits")) or family_of(config) is M2M100,
+    }
+    beams = config.get("num_beams") or 1
+    if beams == 1:
+        return GreedySearch(**options)
+    return BeamSearch(
+        beams,
+        1.0 if config.get("length_penalty") is None else config["length_penalty"],
+        num_hypotheses=1,
+        early_stopping=config.get("early_stopping") is True,
+        length_formula="power",
+        **options,
+    )
+
+
+def read_tokenizers(
+    directory: Path, config: Mapping[str, Any]
+) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
+    """Returns the tokenizers of sources and targets."""
+    special = {
+        "pad_id": config.get("pad_token_id"),
+        "bos_id": config.get("decoder_start_token_id"),
+        "eos_id": config.get("eos_token_id"),
+    }
+    if family_of(config) is M2M100:
+        return 2 * (read_multilingual_tokenizer(directory, special),)
+    checked_directory(directory, "source.spm", "target.spm", "vocab.json")
+    files = {"source": "vocab.json", "target": "vocab.json"}
+    if tokenizer_settings(directory).get("separate_vocabs"):
+        checked_directory(directory, "target_vocab.json")
+        files["target"] = "target_vocab.json"
+    source, target = (
+        SentencePieceTokenizer.from_file(
+            directory / f"{side}.spm",
+            vocabulary=read_json(directory / file),
+            leading_tags=side == "source",
+            **special,
+        )
+        for side, file in files.items()
+    )
+    return source, target
+
+
+def read_multilingual_tokenizer(directory: Path, special: dict[str, Any]) -> SentencePieceTokenizer:
+    """Returns the tokenizer of an M2M100 or NLLB directory, which serves both sides."""
+    checked_directory(directory, "sentencepiece.bpe.model")
+    path = directory / "sentencepiece.bpe.model"
+    if (directory / "vocab.json").exists():  # M2M100
+        vocabulary = read_json(directory / "vocab.json")
+    else:  # NLLB: the special pieces of fairseq, then those of sentencepiece from its fourth on
+        pieces = model_pieces(path.read_bytes())
+        vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+        vocabulary |= {piece: index + 1 for index, piece in enumerate(pieces) if index >= 3}
+    tags = language_codes(directory, len(vocabulary))
+    return SentencePieceTokenizer.from_file(
+        path, vocabulary={**vocabulary, **tags}, tags=tags, **special
+    )
+
+
+def tokenizer_settings(directory: Path) -> dict[str, Any]:
+    """Returns tokenizer_config.json, empty where there is none."""
+    path = directory / "tokenizer_config.json"
+    return read_json(path) if path.exists() else {}
+
+
+def language_codes(directory: Path, first_id: int) -> dict[str, int]:
+    """Returns the pieces of languages with their ids, which lie behind the `first_id` others.
+
+    Versions of transformers write them into different files, with their ids or in their order.
+    """
+    added = tokenizer_settings(directory).get("added_tokens_decoder") or {}
+    found = {token.get("content"): int(index) for index, token in added.items()}
+    if not found and (directory / "added_tokens.json").exists():
+        found = read_json(directory / "added_tokens.json")
+    if not found and (directory / "tokenizer.json").exists():
+        added = read_json(directory / "tokenizer.json").get("added_tokens") or []
+        found = {token.get("content"): token.get("id") for token in added}
+    if not found:
+        listed: list[str] = []
+        for file in ("tokenizer_config.json", "special_tokens_map.json"):
+            names = ("extra_special_tokens", "additional_special_tokens")
+            settings = read_json(directory / file) if (directory / file).exists() else {}
+            listed = next((settings[n] for n in names if settings.get(n)), listed)
+        found = {piece: first_id + index for index, piece in enumerate(listed)}
+    codes = {
+        piece: index
+        for piece, index in found.items()
+        if isinstance(piece, str) and isinstance(index, int) and index >= first_id
+    }
+    if not codes:
+        raise ValueError(
+            f"{directory}: tokenizer_config.json, added_tokens.json or tokenizer.json must list "
+            "the codes of the languages. Received: none"
+        )
+    return codes
+
+
+def language_tags(
+    config: Mapping[str, Any],
+    tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
+    source_language: str | None,
+    target_language: str | None,
+) -> dict[str, str | None]:
+    """Returns the arguments of `Translator` that name languages, or raises `ValueError`."""
+    source, target = tokenizers
+    if family_of(config) is M2M100:
+        return {
+            "source_tag": checked_tag("source_language", source_language, source),
+            "target_tag": checked_tag("target_language", target_language, target),
+        }
+    if source_language is not None:
+        raise ValueError(
+            "`source_language` must be None: a Marian model is told the target language alone. "
+            f"Received: source_language={source_language!r}"
+        )
+    if target_language is None:
+        return {}
+    return {"source_tag": checked_tag("target_language", target_language, source)}
+
+
+def checked_tag(name: str, language: str | None, tokenizer: SentencePieceTokenizer) -> str:
+    """Returns the piece of a language, or raises `ValueError` when there is none."""
+    forms = (f"{language}", f"__{language}__", f">>{language}<<")
+    tags = tokenizer.tags
+    found = next((form for form in forms if form in tags), None)
+    if found is None:
+        listed = ", ".join(tags[:6]) + (f" and {len(tags) - 6} more" if tags[6:] else "")
+        raise ValueError(
+            f"`{name}` must be a language of the model: {listed or 'it has none'}. "
+            f"Received: {name}={language!r}"
+        )
+    return found

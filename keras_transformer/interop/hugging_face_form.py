@@ -1,0 +1,194 @@
+"""How Hugging Face writes a model of ours: its settings in config.json, its weights by name.
+
+Three families fit: Marian normalises after each sub-layer, Pegasus before, and M2M100 before with
+positions of its own. NLLB is an M2M100.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.interop.files import shown
+from keras_transformer.layers import PositionalEncoding
+from keras_transformer.models import Transformer
+
+NORM_EPSILON = 1e-5  # that of PyTorch's LayerNorm, which no configuration changes
+# Hugging Face's names of activations that Keras computes alike.
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What all models of a `model_type` have in common, and its configuration's defaults."""
+
+    model_type: str
+    model_class: str
+    norm_first: bool
+    has_logits_bias: bool
+    frequencies: str = "paper"
+    scale_embedding: bool = False
+
+    def position(self, pad_id: int) -> PositionalEncoding:
+        """The positions of its models; those of M2M100 count from `pad_id + 1`."""
+        first = pad_id + 1 if self.frequencies == "tensor2tensor" else 0
+        return PositionalEncoding(
+            layout="halves", frequencies=self.frequencies, first_position=first
+        )
+
+
+MARIAN = Family("marian", "MarianMTModel", norm_first=False, has_logits_bias=True)
+PEGASUS = Family("pegasus", "PegasusForConditionalGeneration", True, has_logits_bias=True)
+M2M100 = Family(
+    "m2m_100",
+    "M2M100ForConditionalGeneration",
+    norm_first=True,
+    has_logits_bias=False,
+    frequencies="tensor2tensor",
+    scale_embedding=True,
+)
+FAMILIES = {family.model_type: family for family in (MARIAN, PEGASUS, M2M100)}
+# Settings that change what a model computes, and the only value that ours computes. Configurations
+# of old files have them; a missing one has this value.
+FIXED = {
+    "normalize_embedding": False,
+    "add_bias_logits": False,
+    "static_position_embeddings": True,
+    "extra_pos_embeddings": 0,
+    "is_encoder_decoder": True,
+}
+
+
+def family_of(config: Mapping[str, Any]) -> Family:
+    """Returns the family of a configuration, or raises `ValueError`."""
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        raise ValueError(
+            f"config.json: `model_type` must be one of {', '.join(FAMILIES)}. "
+            f"Received: {shown(kind)}"
+        )
+    return FAMILIES[kind]
+
+
+def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
+    """Returns the model of a configuration, not built yet, or raises `ValueError`."""
+    family = family_of(config)
+    fixed = {**FIXED, "normalize_before": family.norm_first}
+    fixed["add_final_layer_norm"] = family.norm_first
+    for name, value in fixed.items():
+        if config.get(name, value) != value:
+            raise ValueError(
+                f"config.json: `{name}` must be {value}. Received: {shown(config[name])}"
+            )
+    activation = config.get("activation_function", "gelu")
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"config.json: `activation_function` must be one of {', '.join(ACTIVATIONS)}. "
+            f"Received: {shown(activation)}"
+        )
+    pad_id, eos_id = (token_id(config, name) for name in ("pad_token_id", "eos_token_id"))
+    bos_id = token_id(config, "decoder_start_token_id")
+    tied = bool(config.get("tie_word_embeddings", True))
+    joint = bool(config.get("share_encoder_decoder_embeddings", True))
+    # From version 5 on a model that is not tied shares nothing, whatever the other setting says.
+    joint = joint and (tied or not str(config.get("transformers_version", "4")) >= "5")
+    size = config.get("vocab_size")
+    sizes = {"vocab_size": size}
+    if not joint:
+        target = config.get("decoder_vocab_size") or size
+        sizes = {"source_vocab_size": size, "target_vocab_size": target}
+    return Transformer(
+        **sizes,
+        d_model=config.get("d_model"),
+        num_layers=config.get("encoder_layers"),
+        num_decoder_layers=config.get("decoder_layers"),
+        num_heads=config.get("encoder_attention_heads"),
+        num_decoder_heads=config.get("decoder_attention_heads"),
+        d_ff=config.get("encoder_ffn_dim"),
+        decoder_d_ff=config.get("decoder_ffn_dim"),
+        dropout=config.get("dropout", 0.1),
+        attention_dropout=config.get("attention_dropout", 0.0),
+        feed_forward_dropout=config.get("activation_dropout", 0.0),
+        norm_first=family.norm_first,
+        activation=ACTIVATIONS[activation],
+        pad_id=pad_id,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        position=family.position(pad_id),
+        scale_embeddings=bool(config.get("scale_embedding", family.scale_embedding)),
+        tie_output=tied,
+        logits_bias=family.has_logits_bias,
+        norm_epsilon=NORM_EPSILON,
+        dtype=dtype,
+    )
+
+
+def token_id(config: Mapping[str, Any], name: str) -> int:
+    """Returns the single id of a setting, or raises `ValueError`."""
+    value = config.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"config.json: `{name}` must be an integer. Received: {shown(value)}")
+    return value
+
+
+PARTS = {
+    "attention": "self_attn",
+    "self_attention": "self_attn",
+    "cross_attention": "encoder_attn",
+    "attention_residual": "self_attn_layer_norm",
+    "self_attention_residual": "self_attn_layer_norm",
+    "cross_attention_residual": "encoder_attn_layer_norm",
+    "feed_forward_residual": "final_layer_norm",
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "attention_output": "out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+WHOLE = {
+    "embedding/embedding/embeddings": "model.shared.weight",
+    "source_embedding/embedding/embeddings": "model.encoder.embed_tokens.weight",
+    "target_embedding/embedding/embeddings": "model.decoder.embed_tokens.weight",
+    "embedding/embedding/reverse_embeddings": "lm_head.weight",
+    "target_embedding/embedding/reverse_embeddings": "lm_head.weight",
+    "embedding/logits_bias": "final_logits_bias",
+    "target_embedding/logits_bias": "final_logits_bias",
+    "encoder/final_norm/gamma": "model.encoder.layer_norm.weight",
+    "encoder/final_norm/beta": "model.encoder.layer_norm.bias",
+    "decoder/final_norm/gamma": "model.decoder.layer_norm.weight",
+    "decoder/final_norm/beta": "model.decoder.layer_norm.bias",
+}
+# Weights of their files that hold nothing of their own: tables of positions, and copies.
+COPIES = re.compile(
+    r"model\.(encoder|decoder)\.embed_positions\.weight|lm_head\.weight|final_logits_bias|"
+    r"model\.(encoder|decoder)\.embed_tokens\.weight|model\.shared\.weight"
+)
+
+
+def name_of(name: str) -> str:
+    """Returns Hugging Face's name of a weight."""
+    if name in WHOLE:
+        return WHOLE[name]
+    side, layer, *parts, kind = name.split("/")
+    inside = [PARTS[part] for part in parts if part not in ("feed_forward", "norm")]
+    ending = "bias" if kind in ("bias", "beta") else "weight"
+    return ".".join(["model", side, "layers", layer.removeprefix("layer_"), *inside, ending])
+
+
+def to_theirs(name: str, values: np.ndarray) -> np.ndarray:
+    """Returns a weight of ours in their form: matrices are (outputs, inputs)."""
+    if name.endswith("logits_bias"):
+        return values[None]
+    return values.T if name.endswith(("kernel", "reverse_embeddings")) else values
+
+
+def to_ours(name: str, values: np.ndarray) -> np.ndarray:
+    """Returns a weight of theirs in our form."""
+    if name.endswith("logits_bias"):
+        return values[0]
+    return values.T if name.endswith(("kernel", "reverse_embeddings")) else values

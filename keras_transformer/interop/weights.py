@@ -1,0 +1,116 @@
+"""The weights of a `Transformer` by name, as the matrices that other systems keep.
+
+A name is the path of the variable inside the model, as "encoder/layer_0/attention/query/kernel".
+A kernel is a matrix (inputs, outputs), its heads side by side. A bias has one axis. All other
+weights keep their axes.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers import Decoder, LearnedPositionalEncoding
+from keras_transformer.layers.stack import Stack
+from keras_transformer.models import Transformer
+
+# The last parts of the names of what reads d_model numbers, by its first axis, and of what writes
+# them, by its last.
+READS = (
+    *("query/kernel", "key/kernel", "value/kernel", "inner/kernel", "gate/kernel"),
+    "reverse_embeddings",
+)
+WRITES = (
+    *("attention_output/kernel", "attention_output/bias", "outer/kernel", "outer/bias"),
+    *("gamma", "beta", "/embeddings", "position_vectors"),
+)
+
+
+def weight_shapes(model: Transformer) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each weight of a model, built or not, so before it takes memory."""
+    d_model = model.d_model
+    shapes: dict[str, tuple[int, ...]] = {}
+    for table in (model.source_embedding, model.target_embedding):
+        shapes[f"{table.name}/embedding/embeddings"] = (table.vocab_size, d_model)
+        if not table.tie_output:
+            shapes[f"{table.name}/embedding/reverse_embeddings"] = (d_model, table.vocab_size)
+        if table.logits_bias:
+            shapes[f"{table.name}/logits_bias"] = (table.vocab_size,)
+    for side, stack in (("source", model.encoder), ("target", model.decoder)):
+        if model.embedding_norm:
+            shapes |= _norm_shapes(f"{side}_norm", stack, d_model)
+        if isinstance(model.position, LearnedPositionalEncoding):
+            rows = (model.position.max_length, d_model)
+            shapes[f"{side}_positions/position_vectors"] = rows
+        for index in range(stack.num_layers):
+            shapes |= _layer_shapes(f"{stack.name}/layer_{index}", stack, d_model)
+        if stack.norm_first:
+            shapes |= _norm_shapes(f"{stack.name}/final_norm", stack, d_model)
+    return shapes
+
+
+def _layer_shapes(layer: str, stack: Stack, d_model: int) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    is_decoder = isinstance(stack, Decoder)
+    width = d_model // stack.num_heads * stack.num_key_value_heads
+    for part in ("self_attention", "cross_attention") if is_decoder else ("attention",):
+        sizes = {"query": d_model, "key": width, "value": width, "attention_output": d_model}
+        for name, size in sizes.items():
+            shapes[f"{layer}/{part}/{name}/kernel"] = (d_model, size)
+            shapes[f"{layer}/{part}/{name}/bias"] = (size,)
+        shapes |= _norm_shapes(f"{layer}/{part}_residual/norm", stack, d_model)
+    inner = ("gate", "inner") if isinstance(stack.activation, str) else ("inner",)
+    for name in inner:
+        shapes[f"{layer}/feed_forward/{name}/kernel"] = (d_model, stack.d_ff)
+        shapes[f"{layer}/feed_forward/{name}/bias"] = (stack.d_ff,)
+    shapes[f"{layer}/feed_forward/outer/kernel"] = (stack.d_ff, d_model)
+    shapes[f"{layer}/feed_forward/outer/bias"] = (d_model,)
+    return shapes | _norm_shapes(f"{layer}/feed_forward_residual/norm", stack, d_model)
+
+
+def _norm_shapes(name: str, stack: Stack, d_model: int) -> dict[str, tuple[int, ...]]:
+    if stack.rms_norm:
+        return {f"{name}/scale": (d_model,)}
+    return {f"{name}/gamma": (d_model,), f"{name}/beta": (d_model,)}
+
+
+def variables(model: Transformer) -> dict[str, Any]:
+    """Returns the variables of a built model by name; raises `ValueError` for LoRA weights."""
+    named = {weight.path.split("/", 1)[1]: weight for weight in model.weights}
+    lora = [name for name in named if "lora" in name]
+    if lora:
+        raise ValueError(
+            f"LoRA weights must be merged into the others first. Received: a model with {lora[0]}"
+        )
+    return named
+
+
+def read_weights(model: Transformer) -> dict[str, np.ndarray]:
+    """Returns the float32 weights of a built model by name."""
+    shapes = weight_shapes(model)
+    return {
+        name: ops.convert_to_numpy(variable).astype("float32").reshape(shapes[name])
+        for name, variable in variables(model).items()
+    }
+
+
+def assign_weights(model: Transformer, read: Callable[[str], np.ndarray]) -> None:
+    """Gives each weight of a built model the values `read(name)`, one weight at a time."""
+    for name, variable in variables(model).items():
+        variable.assign(np.asarray(read(name), "float32").reshape(variable.shape))
+
+
+def reordered(name: str, values: np.ndarray, order: Iterable[int]) -> np.ndarray:
+    """Returns weights for a d_model whose numbers are in another order: number i was `order[i]`.
+
+    A model whose weights are all reordered computes the same. Heads and d_ff keep their order.
+    """
+    if name.endswith(READS):
+        return values[list(order)]
+    return values[..., list(order)] if name.endswith(WRITES) else values
+
+
+def halves_order(d_model: int) -> list[int]:
+    """The order that makes of interleaved sinusoids all sines, then all cosines."""
+    return [*range(0, d_model, 2), *range(1, d_model, 2)]
