@@ -122,9 +122,11 @@ class CTranslate2File(TensorFile):
                 f"Received: shape={shape}"
             )
         scale = self.read_float32(f"{name}_scale")
-        if not (np.isfinite(scale) & (scale > 0)).all():
+        # A smaller one would make a weight infinite.
+        least = 2.0 ** (8 * stored.dtype.itemsize) / np.finfo(np.float32).max
+        if not (np.isfinite(scale) & (scale >= least)).all():
             raise ValueError(
-                f"{self.path}: the scale of {name} must be finite and above 0. "
+                f"{self.path}: the scale of {name} must be finite and at least {least:.1g}. "
                 f"Received: {scale.min()} to {scale.max()}"
             )
         return scale

@@ -141,14 +141,20 @@ class TensorFile(Mapping[str, StoredTensor]):
         """Returns a tensor of float32, float16, bfloat16 or float64 as float32.
 
         Raises:
-            ValueError: when it holds integers, or as `read` does.
+            ValueError: when it holds integers or larger numbers, or as `read` does.
         """
         values = self.read(name)
         if values.dtype not in FLOATS:
             raise ValueError(
                 f"{self.path}: {name} must be of a float dtype. Received: dtype={values.dtype.name}"
             )
-        return values.astype(np.float32, copy=False)
+        try:
+            with np.errstate(over="raise", invalid="ignore"):
+                return values.astype(np.float32, copy=False)
+        except FloatingPointError:
+            raise ValueError(
+                f"{self.path}: {name} must be within float32. Received: larger numbers"
+            ) from None
 
 
 def checked_shape(name: str, shape: Any) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
-from tests.conftest import shared_path
 from tests.interop.weight_files import (
     ctranslate2_bytes,
     ctranslate2_of,
@@ -100,8 +99,12 @@ def test_an_alias_is_the_variable_and_its_scale(tmp_path):
     [
         ({"encoder/weight_scale": None}, "must be one number, or 2. Received: shape=none"),
         ({"encoder/weight_scale": np.ones(3, np.float32)}, r"Received: shape=\(3,\)"),
-        ({"encoder/weight_scale": np.array([1, 0], np.float32)}, "above 0. Received: 0.0 to 1.0"),
-        ({"encoder/weight_scale": np.array([1, np.nan], np.float32)}, "finite and above 0"),
+        (
+            {"encoder/weight_scale": np.array([1, 0], np.float32)},
+            "at least 8e-37. Received: 0.0 to 1.0",
+        ),
+        ({"encoder/weight_scale": np.array([1, np.nan], np.float32)}, "Received: nan to nan"),
+        ({"encoder/weight_scale": np.array([1, 1e-37], np.float32)}, "at least 8e-37. Received"),
         ({"encoder/weight_scale": np.ones(2, np.int32)}, "must be of a float dtype"),
         ({"encoder/weight_zero": np.ones(2, np.float32)}, "Received: AWQ's integers"),
     ],
@@ -200,13 +203,13 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, version):
         refusal(CTranslate2File, tmp_path / "model.bin", data[:size])
 
 
-def test_a_genuine_file_is_read():
-    exact = CTranslate2File(shared_path("data/ctranslate2/aren_transliteration/model.bin"))
+def test_a_genuine_file_is_read(shared):
+    exact = CTranslate2File(shared("data/ctranslate2/aren_transliteration/model.bin"))
     assert (exact.version, exact.kind, exact.revision) == (2, "TransformerBase", 2)
     assert exact.quantization is None
     assert exact["decoder/embeddings/weight"].shape == (43, 32)
     assert exact.dequantized("encoder/layer_0/ffn/linear_0/weight").dtype == np.float32
-    rounded = CTranslate2File(shared_path("data/ctranslate2/aren_transliteration_int8/model.bin"))
+    rounded = CTranslate2File(shared("data/ctranslate2/aren_transliteration_int8/model.bin"))
     assert rounded.quantization == "int8"
     assert set(exact) == {name for name in rounded if not name.endswith("_scale")}
     quantized = [name for name in exact if rounded.is_quantized(name)]

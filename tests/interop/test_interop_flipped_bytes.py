@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
+from keras_transformer.interop.tensor_file import FLOATS
 from keras_transformer.interop.tensor_files import open_tensors
 from keras_transformer.interop.torch_file import described_by
 from tests.interop.test_ctranslate2_file import SMALL
@@ -55,9 +56,11 @@ def read_or_refuse(open_file, path, size):
     try:
         tensors = open_file(path)
         read_all(tensors)
-        if isinstance(tensors, CTranslate2File):
-            for name in tensors:
+        for name in tensors:
+            if isinstance(tensors, CTranslate2File):
                 tensors.dequantized(name)
+            elif tensors[name].dtype in FLOATS:
+                tensors.read_float32(name)
     except ValueError as error:
         assert "\n" not in str(error)  # noqa: PT017  (a file that is still right raises none)
     finally:

@@ -39,6 +39,14 @@ def test_float32_is_given_on_demand(path):
         tensors.read_float32("count")
 
 
+def test_a_number_beyond_float32_is_refused(tmp_path):
+    path = tmp_path / "model.npz"
+    np.savez(path, a=np.array([1e300]), b=np.array([np.inf, -1.0]))
+    with pytest.raises(ValueError, match="a must be within float32. Received: larger numbers"):
+        open_tensors(path).read_float32("a")
+    assert open_tensors(path).read_float32("b").tolist() == [np.inf, -1]
+
+
 def test_what_was_read_cannot_be_written_to(path):
     for name in some_arrays():
         values = open_tensors(path).read(name)

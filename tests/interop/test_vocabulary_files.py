@@ -8,7 +8,6 @@ from keras_transformer.interop.vocabulary_files import (
     read_ctranslate2_vocabulary,
     read_marian_vocabulary,
 )
-from tests.conftest import shared_path
 from tests.interop.weight_files import refusal
 
 MARIAN = r"""</s>: 0
@@ -135,8 +134,8 @@ def test_a_wrong_vocabulary_of_ctranslate2_is_refused(tmp_path, name, data, mess
     assert message in refusal(read_ctranslate2_vocabulary, tmp_path / name, data)
 
 
-def test_a_genuine_vocabulary_is_read():
-    directory = shared_path("data/ctranslate2/aren_transliteration")
+def test_a_genuine_vocabulary_is_read(shared):
+    directory = shared("data/ctranslate2/aren_transliteration")
     tokens = read_ctranslate2_vocabulary(directory / "source_vocabulary.txt")
     assert tokens[:3] == ["<blank>", "<s>", "</s>"]
     assert len(tokens) == len(set(tokens))
