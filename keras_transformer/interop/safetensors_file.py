@@ -1,12 +1,15 @@
-"""Reads what a safetensors file says of its tensors.
+"""Reads what a safetensors file says of its tensors, and writes such a file.
 
 The file is the header's length (8 bytes), the header (JSON: name to dtype, shape and offsets), and
 the tensors, one behind the other without a gap.
 """
 
+import json
 import math
 import os
 import struct
+from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +101,18 @@ def _tensors(path: Path, header: dict[str, Any], start: int, size: int) -> dict[
             f"{size - start} bytes behind the header"
         )
     return tensors
+
+
+def write_safetensors(path: str | PathLike[str], tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file of float32 tensors."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, values in tensors.items():
+        begin, end = end, end + 4 * values.size
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [begin, end]}
+    data = json.dumps(header, ensure_ascii=False).encode()
+    data += b" " * (-len(data) % 8)  # so that the tensors are aligned
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(data)) + data)
+        for values in tensors.values():
+            file.write(np.ascontiguousarray(values, "<f4").tobytes())

@@ -1,0 +1,158 @@
+"""Models of Hugging Face: the same numbers, the same translations, and files that are refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from keras_transformer.interop.hugging_face import (  # noqa: E402
+    check_tensors,
+    our_weight,
+    read_config,
+    search_of,
+)
+from keras_transformer.interop.hugging_face_form import model_of  # noqa: E402
+from keras_transformer.interop.tensor_files import open_tensors  # noqa: E402
+from keras_transformer.interop.weights import (  # noqa: E402
+    assign_weights,
+    read_weights,
+    weight_shapes,
+)
+from tests.backends import array, arrays  # noqa: E402
+from tests.interop.hugging_face_models import random_ids, random_model, save  # noqa: E402
+
+pytestmark = pytest.mark.parity
+
+OPUS = {"vocab_size": 60, "pad_token_id": 59, "eos_token_id": 0, "decoder_start_token_id": 59}
+UNEQUAL = {
+    "encoder_layers": 3,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 8,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 56,
+}
+SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 60}
+MIDDLE = {"vocab_size": 60, "pad_token_id": 31, "eos_token_id": 59, "decoder_start_token_id": 31}
+M2M = {"vocab_size": 60, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+M2M |= {"bos_token_id": 0, "activation_function": "relu"}
+PEGASUS = {"vocab_size": 60, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+CONFIGURATIONS = {
+    "opus-mt": ("marian", {**OPUS, "activation_function": "swish"}),
+    "scaled": ("marian", {**OPUS, "activation_function": "swish", "scale_embedding": True}),
+    "relu": ("marian", {**OPUS, "activation_function": "relu"}),
+    "gelu": ("marian", {**OPUS, "activation_function": "gelu"}),
+    "unequal sides": ("marian", {**OPUS, **UNEQUAL}),
+    "separate vocabularies": ("marian", {**OPUS, **SEPARATE, "vocab_size": 70}),
+    "untied": ("marian", {**OPUS, "tie_word_embeddings": False}),
+    "separate, untied": ("marian", {**OPUS, **SEPARATE, "tie_word_embeddings": False}),
+    "pad in the middle, eos at the end": ("marian", MIDDLE),
+    "start of its own": ("marian", {**OPUS, "decoder_start_token_id": 5}),
+    "one layer": ("marian", {**OPUS, "encoder_layers": 1, "decoder_layers": 1}),
+    "float16": ("marian", {**OPUS, "scale_embedding": True, "dtype": "float16"}),
+    "pegasus": ("pegasus", {**PEGASUS, "scale_embedding": True}),
+    "m2m_100": ("m2m_100", M2M),
+    "m2m_100, unequal sides": ("m2m_100", {**M2M, **UNEQUAL}),
+    "m2m_100, unscaled": ("m2m_100", {**M2M, "scale_embedding": False}),
+    "m2m_100, swish": ("m2m_100", {**M2M, "activation_function": "swish"}),
+}
+BEAM = {"num_beams": 4, "early_stopping": "never", "max_length": 17}
+OPUS_BEAM = {**BEAM, "bad_words_ids": [[59]], "renormalize_logits": True}
+
+
+def saved(name, folder, **generation):
+    """Their model, its directory, and ours that is read from it."""
+    kind, settings = CONFIGURATIONS[name]
+    theirs = random_model(kind, **settings)
+    half = settings.get("dtype") == "float16"
+    directory = save(theirs.half() if half else theirs, folder / "model", **generation)
+    if half:
+        # The positions of a model that was halved stay halved.
+        theirs = type(theirs).from_pretrained(directory, dtype=torch.float32).eval()
+    config = read_config(directory)
+    model = model_of(config)
+    tensors = open_tensors(directory)
+    check_tensors(model, tensors)
+    model.build()
+    assign_weights(model, lambda weight: our_weight(weight, tensors))
+    return theirs, model, config
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_numbers_are_theirs(name, tmp_path):
+    theirs, model, _ = saved(name, tmp_path)
+    sources, targets = random_ids(theirs), random_ids(theirs, 1, targets=True)
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(sources),
+            attention_mask=torch.tensor(sources != model.pad_id),
+            decoder_input_ids=torch.tensor(targets),
+        )
+    is_token = sources != model.pad_id
+    memory = wanted.encoder_last_hidden_state.numpy()[is_token]
+    np.testing.assert_allclose(array(model.encode(sources))[is_token], memory, atol=1e-5)
+    # What stands behind padding in a target is seen there, and is of no use.
+    is_label = np.concatenate([targets[:, 1:] != model.pad_id, targets[:, :1] < 0], axis=1)
+    is_label[:, 0] = True
+    found = array(model((sources, targets)))
+    np.testing.assert_allclose(found[is_label], wanted.logits.numpy()[is_label], atol=1e-4)
+    assert np.ptp(found) > 3
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_shapes_are_known_before_a_model_is_built(name):
+    kind, settings = CONFIGURATIONS[name]
+    from tests.interop.hugging_face_models import KINDS, SIZES
+
+    model = model_of({**KINDS[kind][0](**{**SIZES, **settings}).to_dict()})
+    shapes = weight_shapes(model)
+    assert not model.built
+    model.build()
+    assert {weight: values.shape for weight, values in read_weights(model).items()} == shapes
+
+
+def their_search(theirs, sources, **options):
+    """The ids of their search without the start, padded, and its scores."""
+    result = theirs.generate(
+        input_ids=torch.tensor(sources),
+        attention_mask=torch.tensor(sources != theirs.config.pad_token_id),
+        return_dict_in_generate=True,
+        output_scores=True,
+        **options,
+    )
+    return result.sequences.numpy()[:, 1:], getattr(result, "sequences_scores", None)
+
+
+SEARCHED = ["opus-mt", "separate vocabularies", "pad in the middle, eos at the end", "m2m_100"]
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in SEARCHED else pytest.mark.slow) for n in CONFIGURATIONS],
+)
+def test_translations_of_200_sentences_are_theirs(name, beams, tmp_path):
+    pad = CONFIGURATIONS[name][1]["pad_token_id"]
+    start = CONFIGURATIONS[name][1]["decoder_start_token_id"]
+    eos = CONFIGURATIONS[name][1]["eos_token_id"]
+    never = sorted({pad, start} - {eos})
+    settings = {"suppress_tokens": never, "renormalize_logits": True, "max_length": 17}
+    # A random model would repeat one word.
+    settings |= {"num_beams": beams, "early_stopping": "never", "no_repeat_ngram_size": 2}
+    theirs, model, config = saved(name, tmp_path, **settings)
+    sources = random_ids(theirs, 3, rows=200)
+    theirs.generation_config = type(theirs.generation_config)(
+        **{**settings, "pad_token_id": pad, "eos_token_id": eos, "decoder_start_token_id": start}
+    )
+    wanted, scores = their_search(theirs, sources)
+    found = arrays(model.generate(sources, search_of(config, model), max_length=16))
+    ids = found.ids[:, 0, : wanted.shape[1]]
+    different = np.flatnonzero((ids != wanted).any(axis=1))
+    assert len(different) <= 2, f"{len(different)} of 200 sentences differ"
+    assert len(np.unique(wanted, axis=0)) > 20
+    if scores is not None:
+        same = np.setdiff1d(np.arange(200), different)
+        np.testing.assert_allclose(found.scores[same, 0], scores.numpy()[same], atol=1e-4)
