@@ -31,11 +31,14 @@ WIDE = 512  # from this width on, most of a step's time goes into large products
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
-def build_model(settings: Settings, **vocab_sizes: int) -> keras.Model:
+def build_model(
+    settings: Settings, pad_id: int = 0, bos_id: int = 2, eos_id: int = 3, **vocab_sizes: int
+) -> keras.Model:
     """Returns the model of a run, built and compiled.
 
     Args:
         settings: of the run.
+        pad_id, bos_id, eos_id: the special ids of its vocabularies.
         **vocab_sizes: `vocab_size`, or `source_vocab_size` and `target_vocab_size`.
 
     Example:
@@ -45,7 +48,7 @@ def build_model(settings: Settings, **vocab_sizes: int) -> keras.Model:
     739840
     """
     make = build_transformer if settings.model == "transformer" else build_recurrent
-    model = make(settings, **vocab_sizes)
+    model = make(settings, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, **vocab_sizes)
     model.build()
     model.compile(
         optimizer=build_optimizer(settings),
@@ -53,19 +56,20 @@ def build_model(settings: Settings, **vocab_sizes: int) -> keras.Model:
         loss=MaskedCrossentropy(
             label_smoothing=settings.label_smoothing,
             reduction="sum" if settings.accumulate > 1 else "mean",
+            pad_id=pad_id,
         ),
-        metrics=[Perplexity(), TokenCount(), PaddingRatio()],
+        metrics=[Perplexity(pad_id), TokenCount(pad_id), PaddingRatio(pad_id)],
         steps_per_execution=settings.steps_per_execution,
         jit_compile=xla_pays(settings),
     )
     return model
 
 
-def build_transformer(settings: Settings, **vocab_sizes: int) -> Transformer:
-    """The Transformer of the settings."""
-    sizes: dict[str, Any] = {**vocab_sizes}
+def build_transformer(settings: Settings, **ids: int) -> Transformer:
+    """The Transformer of the settings, with the sizes of its vocabularies and the special ids."""
+    numbers: dict[str, Any] = {**ids}
     return Transformer(
-        **sizes,
+        **numbers,
         num_layers=settings.num_layers,
         d_model=settings.d_model,
         num_heads=settings.num_heads,
@@ -80,10 +84,10 @@ def build_transformer(settings: Settings, **vocab_sizes: int) -> Transformer:
     )
 
 
-def build_recurrent(settings: Settings, **vocab_sizes: int) -> RecurrentSeq2Seq:
-    """The recurrent encoder-decoder of the settings."""
+def build_recurrent(settings: Settings, **ids: int) -> RecurrentSeq2Seq:
+    """The recurrent encoder-decoder, with the sizes of its vocabularies and the special ids."""
     return RecurrentSeq2Seq(
-        **vocab_sizes,
+        **ids,
         num_layers=settings.num_layers,
         d_model=settings.d_model,
         cell=settings.cell,

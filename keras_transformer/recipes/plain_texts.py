@@ -40,6 +40,7 @@ class SymbolVocabulary:
     """
 
     kind = "SymbolTokenizer"
+    pad_id, bos_id, eos_id = PAD_ID, BOS_ID, EOS_ID
 
     def __init__(self, symbols: Iterable[str], reverse: bool = False) -> None:
         self.symbols = list(symbols)
@@ -88,6 +89,7 @@ class SubwordVocabulary:
     """
 
     kind = "SentencePieceTokenizer"
+    pad_id, bos_id, eos_id = PAD_ID, BOS_ID, EOS_ID
 
     def __init__(
         self, model: bytes, normalization: str = "identity", lowercase: bool = False
@@ -102,6 +104,13 @@ class SubwordVocabulary:
             self.options["lowercase"] = True
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size = self._processor.get_piece_size()
+
+    @property
+    def has_usual_ids(self) -> bool:
+        """Whether its special ids are the first four, in the order that `train` gives them."""
+        found = self._processor
+        special = found.pad_id(), found.unk_id(), found.bos_id(), found.eos_id()
+        return special == (PAD_ID, UNK_ID, BOS_ID, EOS_ID)
 
     @classmethod
     def train(
@@ -172,8 +181,11 @@ def load_vocabulary(path: Path) -> Vocabulary:
     kind, options, payload = tokenizer_file.read(path)
     if kind == SymbolVocabulary.kind and not {*options} - {"reverse"}:
         return SymbolVocabulary(payload.decode().split(" "), **options)
+    known = {"lossless", "normalization", "lowercase"}
     if kind == SubwordVocabulary.kind and not options.pop("lossless", False):
-        return SubwordVocabulary(payload, **options)
+        vocabulary = SubwordVocabulary(payload, **options) if known.issuperset(options) else None
+        if vocabulary is not None and vocabulary.has_usual_ids:
+            return vocabulary
     raise ValueError(f"{path} holds a {kind} that needs TensorFlow. Train with that backend")
 
 

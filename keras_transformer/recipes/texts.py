@@ -34,6 +34,11 @@ class Texts(abc.ABC):
             }
         return {"vocab_size": self.source.vocab_size}
 
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """The arguments of a model that tell it the special ids."""
+        return {name: getattr(self.target, name) for name in ("pad_id", "bos_id", "eos_id")}
+
     @abc.abstractmethod
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
         """The batches of training from an epoch on; with `turned_too` of both directions."""

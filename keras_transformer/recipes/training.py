@@ -126,7 +126,7 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
     minutes_done = sum(row["seconds"] for row in history) / 60
-    model = build_model(settings, **texts.vocab_sizes)
+    model = build_model(settings, **texts.special_ids, **texts.vocab_sizes)
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)

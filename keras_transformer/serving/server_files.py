@@ -73,13 +73,12 @@ def texts_of_lengths(tokenizer: Tokenizer, sizes: Sequence[int]) -> list[str | N
     A text is a piece of the vocabulary, repeated; None where no piece gives such a text.
     """
     found: list[str | None] = []
+    pieces = [piece for piece in tokenizer.surfaces() if piece.strip()]
     for least, most in zip([0, *sizes], sizes, strict=False):
         text = None
-        for piece in tokenizer.surfaces()[4 : 4 + PIECES_TRIED]:
+        for piece in pieces[:PIECES_TRIED]:
             word = piece.strip()
             joiner = " " if piece[:1] == " " else ""
-            if not word:
-                continue
             repeated = [joiner.join([word] * count) for count in range(1, most)]
             lengths = tokenizer.tokenize(repeated).row_lengths().numpy() + 1
             fitting = np.flatnonzero((lengths > least) & (lengths <= most))

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
+import numpy as np
+
 from keras_transformer.text.sentencepiece_library import SPACE_MARK, import_sentencepiece
 
 
@@ -18,9 +20,14 @@ class BpeDropout:
 
     Args:
         model: bytes, a serialized sentencepiece model of type BPE.
+        numbers: int array (pieces,), the id of each piece; None takes the model's own. Words are
+            not split into pieces that have no id.
+        unk_id: the id of `numbers` that stands for none.
     """
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(
+        self, model: bytes, numbers: np.ndarray | None = None, unk_id: int | None = None
+    ) -> None:
         import_sentencepiece("BPE dropout")
         from sentencepiece import sentencepiece_model_pb2
 
@@ -31,14 +38,15 @@ class BpeDropout:
                 "BPE dropout needs a tokenizer trained with `model_type='bpe'`. "
                 f"Received: one of type {trainer.ModelType.Name(trainer.model_type).lower()!r}"
             )
-        normal = [
-            (index, entry) for index, entry in enumerate(proto.pieces) if entry.type == entry.NORMAL
-        ]
+        numbers = np.arange(len(proto.pieces)) if numbers is None else numbers
+        entries = zip(numbers.tolist(), proto.pieces, strict=True)
+        normal = [(index, entry) for index, entry in entries if entry.type == entry.NORMAL]
+        self._ranks = {entry.piece: -entry.score for _, entry in normal}
+        normal = [(index, entry) for index, entry in normal if index != unk_id]
         self._pieces = {index: entry.piece for index, entry in normal}
         self._ids = {entry.piece: index for index, entry in normal}
-        self._ranks = {entry.piece: -entry.score for _, entry in normal}
         self._starts = {index for index, piece in self._pieces.items() if piece[0] == SPACE_MARK}
-        if any(SPACE_MARK in piece[1:] for piece in self._ids):
+        if any(SPACE_MARK in piece[1:] for piece in self._ranks):
             self._starts = set()  # a merge may join two words: a text is one word
         self._texts: dict[tuple[int, ...], str] = {}
 
@@ -82,6 +90,8 @@ class BpeDropout:
         if not draws or min(draws) >= rate:
             return word
         symbols = self._merge(list(text), rate, itertools.chain(draws, iter(draw, None)))
+        if not all(symbol in self._ids for symbol in symbols):
+            return word
         return [self._ids[symbol] for symbol in symbols]
 
     def _merge(self, symbols: list[str], rate: float, draws: Iterator[float]) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -84,11 +84,37 @@ def without_path(model: bytes) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-def piece_types(model: bytes) -> Iterator[str]:
-    """Yields the type of each piece of a serialized model, one of TYPES, without the library."""
-    for number, piece in fields(model):
+class PieceTypes(NamedTuple):
+    """What the file of a model says of its pieces.
+
+    Attributes:
+        types: list of the type of each, one of TYPES.
+        special: `pad_id`, `bos_id` and `eos_id` to the piece that the model names for each.
+    """
+
+    types: list[str]
+    special: dict[str, str]
+
+
+def read_types(model: bytes) -> PieceTypes:
+    """Returns the `PieceTypes` of a serialized model, read without the library."""
+    types = []
+    special = {"pad_id": "<pad>", "bos_id": "<s>", "eos_id": "</s>"}
+    numbers = {48: "pad_id", 46: "bos_id", 47: "eos_id"}  # of TrainerSpec
+    for number, message in fields(model):
         if number == 1:  # of ModelProto: pieces
-            yield TYPES[dict(fields(piece)).get(3, 1) - 1]  # of SentencePiece: type
+            types.append(TYPES[type_of(message) - 1])
+        elif number == 2:  # trainer_spec
+            special |= {numbers[n]: value.decode() for n, value in fields(message) if n in numbers}
+    return PieceTypes(types, special)
+
+
+def type_of(piece: bytes) -> int:
+    """Returns the number of the type of a piece, a message of its text, score and type."""
+    # Most are a text, with its length in one byte, and the five bytes of a score: they are NORMAL.
+    if len(piece) > 1 and piece[1] < 0x80 and len(piece) == piece[1] + 7 and piece[-5] == 0x15:
+        return 1
+    return dict(fields(piece)).get(3, 1)
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import itertools
 import os
 import pathlib
 import random
@@ -11,21 +10,22 @@ from collections.abc import Iterable
 from os import PathLike
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer import arguments
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
+from keras_transformer.text.piece_ids import Vocabulary, number_pieces, read_vocabulary
 from keras_transformer.text.sentencepiece_library import (
     SPACE_MARK,
-    piece_types,
     rules_for_unseen,
     train_model,
 )
-from keras_transformer.text.strings import text_list, valid_text
+from keras_transformer.text.strings import string_constant, text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
-from keras_transformer.text.vocabulary import SPECIAL_PIECES
+from keras_transformer.text.vocabulary import fingerprints, ids_of
 
 MODEL_TYPES = ("bpe", "unigram")
 LOSSLESS_SETTINGS = {
@@ -38,7 +38,6 @@ LOSSLESS_SETTINGS = {
 RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")
 WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, beside the space
 NUM_BYTES = 256
-SPECIAL_TYPES = ("CONTROL", "UNKNOWN", "CONTROL", "CONTROL")
 # sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
 MAX_LINE_CHARACTERS = 1024
 # Lossless text spells a SPACE_MARK of its own as ESCAPE "a", and ESCAPE itself, a private-use
@@ -54,20 +53,38 @@ class SentencePieceTokenizer(Tokenizer):
     has no piece reads back as U+2047, unless the model spells such characters in bytes. U+2581 is
     a space. A model trained with `lossless=True` gives every valid Unicode string back exactly.
 
+    `from_file` opens a model that others have trained, wherever its special ids are. A special id
+    that is not given is that of the model's piece with this name, such as `</s>`. Where there is no
+    such piece it is a new id, behind all others. Text becomes neither a special id nor a tag. Give
+    `pad_id`, `bos_id` and `eos_id` of the tokenizer to the model, the loss and the metrics.
+
+    With a `vocabulary` the ids are those of its pieces. A piece of the sentencepiece model that it
+    lacks becomes `unk_id`. A piece that the sentencepiece model lacks reads back as its text. An id
+    without a piece reads as `unk_id`.
+
     Args:
-        model: bytes, a serialized sentencepiece model with the pieces <pad>, <unk>, <s>, </s> at
-            the ids 0, 1, 2, 3, as `train` makes it.
+        model: bytes, a serialized sentencepiece model.
         lossless: whether `model` was trained with `lossless=True`.
         normalization: the Unicode normal form that a text gets before the model's own rule, "nfc"
             or "nfkc", or "identity" for none.
         lowercase: whether a text is lower-cased before that, as `str.lower` does.
+        vocabulary: list of pieces by id, in which None is an id without a piece; dict of pieces to
+            ids; or the path of a JSON file with either, as `vocab.json` of Hugging Face. None
+            takes the ids of the model.
+        pad_id, unk_id, bos_id, eos_id: the special ids. `bos_id` may be `pad_id` or `eos_id`.
+        tags: iterable of the pieces that text never becomes and that `detokenize` skips, such as
+            language codes. A new one gets an id behind all others. None takes the control pieces
+            of the model, and the pieces `>>code<<` of `vocabulary` that the model lacks.
+        leading_tags: whether a tag at the beginning of a text becomes its id. What stands there
+            between `>>` and `<<` counts as a tag, with `unk_id` where it is not one of `tags`.
 
     Returns:
-        A tokenizer with the ids of `model`.
+        A tokenizer with the ids of `vocabulary` or of `model`.
 
     Raises:
-        ValueError: when `model` is no sentencepiece model, or has other special ids or text that
-            becomes them, or an option is bad.
+        OSError: when the file of a vocabulary cannot be read.
+        ValueError: when `model` is no sentencepiece model, nothing says which id unknown text has,
+            special ids are the same that must differ, or an option is bad.
 
     Reference: Kudo and Richardson 2018; Sennrich et al. 2016 (BPE); Kudo 2018 (unigram).
 
@@ -87,23 +104,60 @@ class SentencePieceTokenizer(Tokenizer):
         lossless: bool = False,
         normalization: str = "identity",
         lowercase: bool = False,
+        vocabulary: Vocabulary | None = None,
+        pad_id: int | None = None,
+        unk_id: int | None = None,
+        bos_id: int | None = None,
+        eos_id: int | None = None,
+        tags: Iterable[str] | None = None,
+        leading_tags: bool = False,
     ) -> None:
         self.lossless = arguments.boolean("lossless", lossless)
+        self.leading_tags = arguments.boolean("leading_tags", leading_tags)
         self._model = bytes(model)
-        super().__init__(model_pieces(self._model), Folding(normalization, lowercase))
-        if tuple(self._vocabulary[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
-            raise ValueError(
-                f"`model` must have {', '.join(SPECIAL_PIECES)} as its first pieces. "
-                f"Received: a model that starts with {self._vocabulary[:4]}"
-            )
-        types = tuple(itertools.islice(piece_types(self._model), len(SPECIAL_PIECES)))
-        if types != SPECIAL_TYPES:
-            raise ValueError(
-                "`model` must have <pad>, <s> and </s> as control pieces and <unk> as the unknown "
-                "one, so that no text becomes them. Train it with pad_id=0, unk_id=1, bos_id=2, "
-                "eos_id=3 and without them in `user_defined_symbols`. "
-                f"Received: pieces of the types {', '.join(types)}"
-            )
+        special = {"pad_id": pad_id, "unk_id": unk_id, "bos_id": bos_id, "eos_id": eos_id}
+        listed = None if vocabulary is None else read_vocabulary(vocabulary)
+        tags = None if tags is None else checked_tags(tags)
+        pieces = model_pieces(self._model)
+        self._numbered = number_pieces(self._model, pieces, listed, special, tags)
+        folding = Folding(normalization, lowercase)
+        super().__init__(
+            self._numbered.pieces, folding, self._numbered.special, self._numbered.tags
+        )
+        given = {
+            **special,
+            "vocabulary": listed,
+            "tags": tags,
+            "leading_tags": leading_tags or None,
+        }
+        self._given = {name: value for name, value in given.items() if value is not None}
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], **options: Any) -> Self:
+        """Opens a model that sentencepiece wrote, often named `*.model` or `*.spm`.
+
+        Args:
+            path: the file.
+            **options: arguments of `SentencePieceTokenizer`.
+
+        Returns:
+            A `SentencePieceTokenizer`. `load` reads what `save` wrote.
+
+        Raises:
+            OSError: when the file cannot be read.
+            ValueError: when it is no sentencepiece model, or an option is bad.
+
+        Example:
+
+        >>> SentencePieceTokenizer.from_file("nowhere.model")
+        Traceback (most recent call last):
+            ...
+        FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.model'
+        """
+        try:
+            return cls(pathlib.Path(path).read_bytes(), **options)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from error
 
     @classmethod
     def train(
@@ -203,17 +257,18 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Runs TF Text's op on a model that is a constant of the graph."""
-        return self._op(out_type=tf.int32).tokenize(self._escaped(strings))
+        pieces = self._op(out_type=self._piece_type).tokenize(self._escaped(strings))
+        return self._numbers(pieces)
 
     def tokenize_with_offsets_graph(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Runs TF Text's op; of a lossless model the offsets leave out what escapes add."""
         escaped = self._escaped(strings)
-        ids, starts, ends = self._op(out_type=tf.int32).tokenize_with_offsets(escaped)
+        pieces, starts, ends = self._op(out_type=self._piece_type).tokenize_with_offsets(escaped)
         if self.lossless:
             starts, ends = (without_escapes(escaped, offsets) for offsets in (starts, ends))
-        return ids, starts, ends
+        return self._numbers(pieces), starts, ends
 
     def tokenize_with_dropout(
         self, texts: Iterable[str], rate: float, seed: int
@@ -254,17 +309,34 @@ class SentencePieceTokenizer(Tokenizer):
     @functools.cached_property
     def bpe_dropout(self) -> BpeDropout:
         """The `BpeDropout` of this tokenizer's model."""
-        return BpeDropout(self._model)
+        return BpeDropout(self._model, self._numbered.from_model, self.unk_id)
 
     def surfaces(self) -> list[str]:
         """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""
-        texts = [piece.replace(SPACE_MARK, " ") for piece in self._vocabulary]
-        texts[: len(SPECIAL_PIECES)] = [""] * len(SPECIAL_PIECES)
-        bytes_found = [re.fullmatch(r"<0x([0-9A-F]{2})>", text) for text in texts]
-        for index, found in enumerate(bytes_found):
-            if found:
-                texts[index] = bytes([int(found[1], 16)]).decode("ascii", "ignore")
-        return texts
+        return self._numbered.surfaces
+
+    def without_leading_tags(self) -> "SentencePieceTokenizer":
+        """Returns the tokenizer with `leading_tags=False`."""
+        if not self.leading_tags:
+            return self
+        options, payload = self._options_and_payload()
+        return self.from_payload({**options, "leading_tags": False}, payload)
+
+    @property
+    def _piece_type(self) -> tf.DType:
+        return tf.int32 if self._numbered.from_text is None else tf.string
+
+    def _numbers(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        """The ids of ragged pieces of the model, which are its ids or their text."""
+        from_model, from_text = self._numbered.from_model, self._numbered.from_text
+        if from_text is not None:
+            with tf.init_scope():
+                prints = fingerprints(string_constant(from_text)).numpy()
+            values = pieces.with_flat_values(fingerprints(pieces.flat_values))
+            return ids_of(values, prints, self.unk_id, np.array([*from_text.values()], "int32"))
+        if from_model is not None:
+            return tf.gather(tf.constant(from_model), pieces)
+        return pieces
 
     def _escaped(self, strings: tf.Tensor) -> tf.Tensor:
         if self.lossless:
@@ -274,11 +346,32 @@ class SentencePieceTokenizer(Tokenizer):
 
     def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Runs TF Text's op on a model that is a constant of the graph."""
-        strings = self._op().detokenize(ids)
+        numbered = self._numbered
+        if numbered.to_text is not None:
+            strings = self._detokenize_pieces(ids, numbered.to_text)
+        elif numbered.to_model is not None:
+            strings = self._op().detokenize(tf.gather(tf.constant(numbered.to_model), ids))
+        else:
+            strings = self._op().detokenize(ids)
         if self.lossless:
             strings = tf.strings.regex_replace(strings, f"{ESCAPE}a", SPACE_MARK)
             strings = tf.strings.regex_replace(strings, f"{ESCAPE}b", ESCAPE)
         return strings
+
+    def _detokenize_pieces(self, ids: tf.RaggedTensor, pieces: Iterable[str]) -> tf.Tensor:
+        """The strings of ragged ids, by the piece of each id: the model gives unknown ones back."""
+        # One string of all pieces, because a constant of very many strings takes seconds to make.
+        encoded = [piece.encode() for piece in pieces]
+        lengths = np.array([len(piece) for piece in encoded], "int32")
+        starts = np.cumsum(lengths, dtype="int32") - lengths
+        found = ids.flat_values
+        texts = tf.strings.substr(
+            tf.constant(b"".join(encoded)), tf.gather(starts, found), tf.gather(lengths, found)
+        )
+        strings = self._op().detokenize(ids.with_flat_values(texts))
+        # U+2581 is left of pieces that the model lacks.
+        strings = tf.strings.regex_replace(strings, f"^{SPACE_MARK}", "")
+        return tf.strings.regex_replace(strings, SPACE_MARK, " ")
 
     def _op(self, **options: Any) -> Any:
         # The op finds its model by the name of its node. Two models under one name, in functions
@@ -289,7 +382,8 @@ class SentencePieceTokenizer(Tokenizer):
         )
 
     def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
-        return {"lossless": self.lossless} | self._folding.options(), self._model
+        # A file of a tokenizer that `train` made is the file that it was without vocabularies.
+        return {"lossless": self.lossless} | self._folding.options() | self._given, self._model
 
     @classmethod
     def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
@@ -309,6 +403,16 @@ def model_pieces(model: bytes) -> list[str]:
                 f"Received: model={model[:20]!r}... of {len(model)} bytes"
             ) from error
         return [piece.decode() for piece in pieces.numpy()]
+
+
+def checked_tags(tags: Iterable[str]) -> list[str]:
+    """Returns a list of tags, or raises `ValueError`."""
+    tags = text_list("tags", tags)
+    if len(set(tags)) < len(tags) or not all(tags):
+        raise ValueError(
+            f"`tags` must be distinct strings, none empty. Received: tags={tags!r:.200}"
+        )
+    return tags
 
 
 def training_lines(texts: Iterable[str]) -> list[str]:

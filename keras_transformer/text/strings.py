@@ -1,6 +1,6 @@
 """Python text and TensorFlow strings: what goes in is made valid UTF-8, whatever it was."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,11 @@ def _constant(strings: Any) -> tf.Tensor:
             )
         values[index] = value
     return tf.constant(values, dtype=tf.string)
+
+
+def string_constant(strings: Iterable[str]) -> tf.Tensor:
+    """Returns a constant of strings; NumPy's own would lose a NUL at the end."""
+    return tf.constant(np.array([text.encode() for text in strings], dtype=object), tf.string)
 
 
 def valid_utf8(strings: tf.Tensor) -> tf.Tensor:

@@ -11,8 +11,6 @@ from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
 from keras_transformer.text.tokenizer import Tokenizer
 
-NUM_FINGERPRINTS = 2**63 - 1
-
 
 class SymbolTokenizer(Tokenizer):
     """Maps each symbol of a string, separated by spaces, to an id.
@@ -113,9 +111,9 @@ class SymbolTokenizer(Tokenizer):
     def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Looks each symbol up by its 63-bit fingerprint."""
         with tf.init_scope():
-            prints = fingerprints(tf.constant(self._symbols)).numpy()
+            prints = vocabulary.fingerprints(tf.constant(self._symbols)).numpy()
         symbols = tf.strings.split(strings)
-        values = symbols.with_flat_values(fingerprints(symbols.flat_values))
+        values = symbols.with_flat_values(vocabulary.fingerprints(symbols.flat_values))
         return self._ordered(vocabulary.ids_of(values, prints, self.unk_id))
 
     def tokenize_with_offsets_graph(
@@ -164,8 +162,3 @@ def split_symbols(text: str) -> list[str]:
 def is_symbol(text: str) -> bool:
     """Whether a text is one symbol."""
     return split_symbols(text) == [text]
-
-
-def fingerprints(strings: tf.Tensor) -> tf.Tensor:
-    """A number below 2**63 for each string; two symbols share one with probability 1e-19."""
-    return tf.strings.to_hash_bucket_fast(strings, NUM_FINGERPRINTS)

@@ -1,7 +1,7 @@
 """What the tokenizers have in common: special ids, one file, and calls that run in the graph."""
 
 import abc
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Self
 
@@ -13,7 +13,10 @@ from keras_transformer.arguments import Ids
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
+from keras_transformer.text.leading_tags import CutTexts, cut_leading_tags, tag_ids
 from keras_transformer.text.strings import string_tensor, valid_utf8
+
+TAGS_SHOWN = 5  # in an error
 
 
 class Tokenizer(abc.ABC):
@@ -23,19 +26,33 @@ class Tokenizer(abc.ABC):
     of its traced function, built while tracing: nothing is left to be destroyed by
     `keras.utils.set_random_seed` or `clear_session`, or to be tracked by an export.
 
+    A tag is a piece, such as a language code, that text never becomes and that is no text.
+
     Args:
-        vocabulary: list of str, the piece of each id; the first four are the special ones.
+        vocabulary: list of str, the piece of each id.
         folding: the `Folding` of each text before it is split; None leaves it as it is.
+        special: names of the four special ids to ids, where they are others than the first four.
+        tags: tags to their ids.
     """
 
-    pad_id = 0
-    unk_id = 1
-    bos_id = 2
-    eos_id = 3
+    pad_id: int = 0
+    unk_id: int = 1
+    bos_id: int = 2
+    eos_id: int = 3
     reverse = False  # whether the ids are those of the text from its end to its beginning
+    leading_tags = False  # whether a text may begin with a tag
 
-    def __init__(self, vocabulary: Iterable[str], folding: Folding | None = None) -> None:
+    def __init__(
+        self,
+        vocabulary: Iterable[str],
+        folding: Folding | None = None,
+        special: Mapping[str, int] | None = None,
+        tags: Mapping[str, int] | None = None,
+    ) -> None:
         self._vocabulary = list(vocabulary)
+        for name, index in (special or {}).items():
+            setattr(self, name, index)
+        self._tags = dict(tags or {})
         self._folding = Folding("identity", lowercase=False) if folding is None else folding
         strings = [tf.TensorSpec([None], tf.string)]
         ids = [tf.RaggedTensorSpec([None, None], tf.int32)]
@@ -47,8 +64,35 @@ class Tokenizer(abc.ABC):
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, the four special ones included."""
+        """The number of ids, special ones and tags included."""
         return len(self._vocabulary)
+
+    @property
+    def tags(self) -> list[str]:
+        """The pieces that text never becomes, special ones left out; `detokenize` skips them."""
+        return list(self._tags)
+
+    def tag_id(self, tag: str) -> int:
+        """Returns the id of one of `tags`."""
+        if tag not in self._tags:
+            some = ", ".join([*self.tags[:TAGS_SHOWN], *["..."][: len(self.tags) - TAGS_SHOWN]])
+            raise ValueError(
+                f"a tag must be one of the tokenizer's {len(self.tags)} `tags`: {some or 'none'}. "
+                f"Received: {tag!r:.80}"
+            )
+        return self._tags[tag]
+
+    def tag_ids(self, tags: tf.Tensor) -> tf.Tensor:
+        """Returns the id of each of `tags`, strings (batch,), as int32; -1 for an unknown one."""
+        return tag_ids(tags, self._tags, -1)
+
+    def cut_leading_tags(self, strings: tf.Tensor) -> CutTexts:
+        """Returns the `CutTexts` of valid UTF-8 strings (batch,), whatever `leading_tags` says."""
+        return cut_leading_tags(strings, self._tags, self.unk_id)
+
+    def without_leading_tags(self) -> "Tokenizer":
+        """Returns the tokenizer with `leading_tags=False`."""
+        return self
 
     @property
     def normalization(self) -> str:
@@ -83,10 +127,10 @@ class Tokenizer(abc.ABC):
     def detokenize(self, ids: Ids) -> tf.Tensor:
         """Returns the string of each row of `ids` (batch, length), ragged or dense.
 
-        A row ends at its first `eos_id`; `pad_id` and `bos_id` are skipped, and an id outside
+        A row ends at its first `eos_id`; `pad_id`, `bos_id` and tags are skipped, and an id outside
         [0, vocab_size) reads as `unk_id`. Floats that are whole numbers count as integers.
         """
-        return self._detokenize(ragged_ids(ids, self.vocab_size))
+        return self._detokenize(ragged_ids(ids, self.vocab_size, self.unk_id))
 
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the printable piece of each id of one sequence, a list of str."""
@@ -132,19 +176,38 @@ class Tokenizer(abc.ABC):
         return f"{type(self).__name__}(vocab_size={self.vocab_size})"
 
     def _tokenize_strings(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        return tf.cast(self.tokenize_graph(self._folding(valid_utf8(strings))), tf.int32)
+        strings = valid_utf8(strings)
+        if not self.leading_tags:
+            return tf.cast(self.tokenize_graph(self._folding(strings)), tf.int32)
+        cut = self.cut_leading_tags(strings)  # before folding, which would change a tag
+        ids = tf.cast(self.tokenize_graph(self._folding(cut.texts)), tf.int32)
+        return with_first(ids, cut.ids, cut.sizes > 0)
 
     def _strings_with_offsets(self, strings: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         strings = valid_utf8(strings)
+        cut = self.cut_leading_tags(strings) if self.leading_tags else None
+        strings = cut.texts if cut else strings
         ids, *offsets = self.tokenize_with_offsets_graph(self._folding(strings))
         offsets = self._folding.source_offsets(strings, *offsets)
-        return tuple(tf.cast(part, tf.int32) for part in (ids, *offsets))
+        ids, starts, ends = (tf.cast(part, tf.int32) for part in (ids, *offsets))
+        if cut is None:
+            return ids, starts, ends
+        behind = cut.sizes[:, None]
+        return (
+            with_first(ids, cut.ids, cut.sizes > 0),
+            with_first(starts + behind, tf.zeros_like(cut.sizes), cut.sizes > 0),
+            with_first(ends + behind, cut.sizes, cut.sizes > 0),
+        )
 
     def _detokenize_ids(self, ids: tf.RaggedTensor) -> tf.Tensor:
         dense = ids.to_tensor(default_value=self.pad_id)
         # -> (batch, length), True up to the last id before the first eos
         before_end = tf.cumsum(tf.cast(dense == self.eos_id, tf.int32), axis=1) == 0
         kept = before_end & (dense != self.pad_id) & (dense != self.bos_id)
+        if self._tags:
+            is_tag = np.zeros(self.vocab_size, bool)
+            is_tag[list(self._tags.values())] = True
+            kept &= ~tf.gather(tf.constant(is_tag), dense)
         return self.detokenize_graph(tf.ragged.boolean_mask(dense, kept))
 
     @abc.abstractmethod
@@ -159,11 +222,17 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def surfaces(self) -> list[str]:
-        """Returns the text of each id, a list of str; a space starts what begins a word."""
+        """Returns the text of each id, a list of str; a space starts what begins a word.
+
+        What is no text, such as a special id, has "".
+        """
 
     @abc.abstractmethod
     def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the strings (batch,) of ragged ids in [0, vocab_size), no pad, bos or eos."""
+        """Returns the strings (batch,) of ragged ids in [0, vocab_size), no special ones or tags.
+
+        `unk_id` may be among them.
+        """
 
     @abc.abstractmethod
     def _options_and_payload(self) -> tuple[dict[str, Any], bytes]:
@@ -175,7 +244,15 @@ class Tokenizer(abc.ABC):
         """Rebuilds a tokenizer from its options and payload."""
 
 
-def ragged_ids(ids: Ids, vocab_size: int) -> tf.RaggedTensor:
+def with_first(rows: tf.RaggedTensor, first: tf.Tensor, has_first: tf.Tensor) -> tf.RaggedTensor:
+    """Returns int32 rows (batch, length) that begin with `first` (batch,), where they have it."""
+    before = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(first, has_first), tf.cast(has_first, tf.int64)
+    )
+    return tf.concat([before, rows.with_row_splits_dtype(tf.int64)], axis=1)
+
+
+def ragged_ids(ids: Ids, vocab_size: int, unk_id: int) -> tf.RaggedTensor:
     """Returns `ids` as a ragged int32 tensor (batch, length), out-of-range ids made `unk_id`."""
     if not tf.is_tensor(ids) and not isinstance(ids, np.ndarray):
         ids = tf.ragged.constant(ids, ragged_rank=1)
@@ -192,7 +269,7 @@ def ragged_ids(ids: Ids, vocab_size: int) -> tf.RaggedTensor:
     ids = ids.with_row_splits_dtype(tf.int64)
     values = tf.cast(integer_ids("ids", ids.flat_values, vocab_size), tf.int64)
     known = (values >= 0) & (values < vocab_size)
-    values = tf.where(known, values, tf.constant(Tokenizer.unk_id, tf.int64))
+    values = tf.where(known, values, tf.constant(unk_id, tf.int64))
     return ids.with_flat_values(tf.cast(values, tf.int32))
 
 

@@ -11,6 +11,7 @@ from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
 
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+NUM_FINGERPRINTS = 2**63 - 1
 
 
 def most_frequent(
@@ -42,17 +43,29 @@ def most_frequent(
     return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]
 
 
-def ids_of(keys: tf.RaggedTensor, vocabulary_keys: np.ndarray, unk_id: int) -> tf.RaggedTensor:
+def ids_of(
+    keys: tf.RaggedTensor,
+    vocabulary_keys: np.ndarray,
+    unk_id: int,
+    ids: np.ndarray | None = None,
+) -> tf.RaggedTensor:
     """Returns the ids of ragged `keys` by binary search: no table to be tracked.
 
-    `vocabulary_keys` is the array of the items' own distinct keys, in the order of their ids.
+    `vocabulary_keys` is the array of the items' own distinct keys. `ids` are theirs, int32; None
+    counts from the first id behind the special ones.
     """
     order = np.argsort(vocabulary_keys)
     sorted_keys = tf.constant(vocabulary_keys[order])
-    sorted_ids = tf.constant((order + len(SPECIAL_PIECES)).astype("int32"))
+    ids = np.arange(len(order), dtype="int32") + len(SPECIAL_PIECES) if ids is None else ids
+    sorted_ids = tf.constant(ids[order].astype("int32"))
     places = tf.minimum(tf.searchsorted(sorted_keys, keys.flat_values), len(order) - 1)
     known = tf.gather(sorted_keys, places) == keys.flat_values
     return keys.with_flat_values(tf.where(known, tf.gather(sorted_ids, places), unk_id))
+
+
+def fingerprints(strings: tf.Tensor) -> tf.Tensor:
+    """A number below 2**63 for each string; two strings share one with probability 1e-19."""
+    return tf.strings.to_hash_bucket_fast(strings, NUM_FINGERPRINTS)
 
 
 def joined(ids: tf.RaggedTensor, items: Iterable[str], separator: str = "") -> tf.Tensor:

@@ -1,4 +1,5 @@
 import keras
+import numpy as np
 import pytest
 
 from keras_transformer import FusedAdam, RotaryPositionalEncoding
@@ -145,3 +146,19 @@ def test_a_description_says_what_was_chosen():
     assert describe(settings) == text
     model = build_model(settings, vocab_size=20)
     assert (model.cell, model.attention, model.scheduled_sampling) == ("gru", None, 0.25)
+
+
+@pytest.mark.parametrize("model", ["transformer", "recurrent"])
+def test_the_special_ids_of_a_vocabulary_reach_model_loss_and_metrics(model):
+    special = {"pad_id": 19, "bos_id": 18, "eos_id": 0}
+    settings = Settings.from_preset(train=TEXT, model=model, d_model=8, num_layers=1)
+    built = build_model(settings, **special, vocab_size=20)
+    assert {name: getattr(built, name) for name in special} == special
+    assert built.loss.pad_id == 19
+    rows = [5, 0, 19], [18, 6, 7], [6, 7, 0]
+    source_ids, target_in_ids, target_out_ids = (np.array([row]) for row in rows)
+    measured = built.evaluate(
+        (source_ids, target_in_ids), target_out_ids, verbose=0, return_dict=True
+    )
+    assert measured["tokens"] == 3  # id 0 counts, and no position is padding
+    assert measured["padding_ratio"] == 0
