@@ -1,1 +1,6 @@
 """Models of other systems: read into this package, and written for them."""
+
+from keras_transformer.interop.hugging_face import load_hugging_face
+from keras_transformer.interop.hugging_face_writer import save_hugging_face
+
+__all__ = ["load_hugging_face", "save_hugging_face"]

@@ -51,6 +51,7 @@ def save_hugging_face(translator: Translator, directory: str | PathLike[str]) ->
 
     >>> import tempfile
     >>> from keras_transformer import GreedySearch, Transformer
+    >>> from keras_transformer.interop import load_hugging_face
     >>> from keras_transformer.serving import Translator
     >>> from keras_transformer.text import SentencePieceTokenizer
     >>> tokenizer = SentencePieceTokenizer.train(["a man rides"] * 5, vocab_size=20)
@@ -192,7 +193,7 @@ def their_weights(model: Transformer) -> dict[str, np.ndarray]:
         # From version 5 on a model that is not tied has a matrix for each.
         for side in ("encoder", "decoder"):
             found[f"model.{side}.embed_tokens.weight"] = found["model.shared.weight"]
-    return found
+    return dict(sorted(found.items()))
 
 
 def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
@@ -296,7 +297,9 @@ def write_tokenizers(folder: Path, tokenizers: Iterable[SentencePieceTokenizer])
 
 def vocabulary_of(tokenizer: SentencePieceTokenizer) -> dict[str, int]:
     """Returns the pieces with their ids."""
-    return {piece: index for index, piece in enumerate(tokenizer.vocabulary) if piece is not None}
+    pieces = tokenizer.vocabulary
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    return {**ids, pieces[tokenizer.unk_id]: tokenizer.unk_id}  # an id without a piece has its name
 
 
 def write_json(path: Path, value: Any) -> None:

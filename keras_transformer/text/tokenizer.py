@@ -68,6 +68,11 @@ class Tokenizer(abc.ABC):
         return len(self._vocabulary)
 
     @property
+    def vocabulary(self) -> list[str]:
+        """The piece of each id, as the tokenizer's model spells it; an id without one is named."""
+        return list(self._vocabulary)
+
+    @property
     def tags(self) -> list[str]:
         """The pieces that text never becomes, special ones left out; `detokenize` skips them."""
         return list(self._tags)

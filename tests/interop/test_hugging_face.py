@@ -1,7 +1,5 @@
 """Models of Hugging Face: the same numbers, the same translations, and files that are refused."""
 
-import json
-
 import numpy as np
 import pytest
 

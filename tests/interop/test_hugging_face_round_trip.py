@@ -1,0 +1,291 @@
+"""Translators of ours in Hugging Face's own classes, and back; tokenizers like theirs."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch, Sampling, Transformer
+from keras_transformer.interop import load_hugging_face, save_hugging_face
+from keras_transformer.interop.weights import halves_order, read_weights, reordered
+from keras_transformer.layers import ALiBi, PositionalEncoding
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from tests.backends import randomise
+
+TEXTS = [
+    "a man rides a horse on the beach",
+    "two dogs play with a red ball",
+    "the woman in blue reads a book to her child",
+    "children run across the green field",
+]
+SIZES = {"d_model": 16, "num_heads": 2, "d_ff": 24, "num_layers": 1, "norm_epsilon": 1e-5}
+SEARCH = BeamSearch(3, 1.0, num_hypotheses=1, length_formula="power", no_repeat_ngram_size=2)
+OPTIONS = {
+    "post-norm": {},
+    "pre-norm": {"norm_first": True},
+    "halves, unscaled": {
+        "position": PositionalEncoding(layout="halves"),
+        "scale_embeddings": False,
+        "num_decoder_layers": 2,
+        "decoder_d_ff": 20,
+        "num_decoder_heads": 4,
+    },
+    "untied, bias": {"tie_output": False, "logits_bias": True, "activation": "swish"},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return SentencePieceTokenizer.train(TEXTS * 3, vocab_size=90)
+
+
+def translator_of(tokenizer, search=SEARCH, target_tokenizer=None, **options):
+    vocabulary = {"vocab_size": tokenizer.vocab_size}
+    if target_tokenizer is not None:
+        vocabulary = {
+            "source_vocab_size": tokenizer.vocab_size,
+            "target_vocab_size": target_tokenizer.vocab_size,
+        }
+    model = Transformer(**vocabulary, **{**SIZES, **options})
+    model.build()
+    randomise(model, scale=0.4)
+    options = {"search": search, "max_length": 12, "jit_compile": False}
+    return Translator(model, tokenizer, target_tokenizer, **options)
+
+
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in list(OPTIONS)[1:]]
+
+
+@pytest.mark.parametrize("name", ["post-norm", *OTHERS])
+def test_a_translator_comes_back_from_hugging_face(name, tokenizer, tmp_path):
+    translator = translator_of(tokenizer, **OPTIONS[name])
+    save_hugging_face(translator, tmp_path / "first")
+    again = load_hugging_face(tmp_path / "first", max_length=12, jit_compile=False)
+    assert again(TEXTS) == translator(TEXTS)
+    model, order = translator.model, range(16)
+    if model.position.layout == "interleaved":
+        order = halves_order(16)
+    back = read_weights(again.model)
+    for weight, values in read_weights(model).items():
+        assert (back[weight] == reordered(weight, values, order)).all(), weight
+    config = {**again.search.get_config(), "suppressed_ids": []}
+    assert config == translator.search.get_config()
+    save_hugging_face(again, tmp_path / "second")
+    files = sorted(path.name for path in (tmp_path / "first").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "second").iterdir())
+    for file in set(files) - {"generation_config.json"}:
+        first, second = ((tmp_path / part / file).read_bytes() for part in ("first", "second"))
+        assert first == second, file
+
+
+# A package for normalisation that the tokenizer imports and never uses.
+no_sacremoses = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+
+@pytest.mark.parity
+@no_sacremoses
+@pytest.mark.parametrize("name", OPTIONS)
+def test_hugging_face_translates_as_we_do(name, tokenizer, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    translator = translator_of(tokenizer, **OPTIONS[name])
+    save_hugging_face(translator, tmp_path / "model")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    rows = their_tokenizer(TEXTS, padding=True, return_tensors="pt")
+    assert [
+        row[mask.bool()].tolist()[:-1]
+        for row, mask in zip(rows["input_ids"], rows["attention_mask"], strict=True)
+    ] == tokenizer.tokenize(TEXTS).to_list()
+    written = theirs.generate(**rows)
+    found = their_tokenizer.batch_decode(written, skip_special_tokens=True)
+    assert found == translator(TEXTS)
+    assert len(set(found)) > 1
+
+
+@pytest.mark.parity
+@no_sacremoses
+def test_separate_vocabularies_go_out_and_come_back(tokenizer, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    other = SentencePieceTokenizer.train([text[::-1] for text in TEXTS] * 3, vocab_size=70)
+    translator = translator_of(tokenizer, target_tokenizer=other)
+    save_hugging_face(translator, tmp_path / "model")
+    again = load_hugging_face(tmp_path / "model", max_length=12, jit_compile=False)
+    assert again.model.vocabulary_sizes == (90, 70)
+    assert again(TEXTS) == translator(TEXTS)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    written = theirs.generate(**their_tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    assert their_tokenizer.batch_decode(written, skip_special_tokens=True) == translator(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rms_norm": True}, "`rms_norm` must be False"),
+        ({"activation": "swiglu"}, "`activation` must be relu, swish"),
+        ({"position": ALiBi()}, r"`position` must be PositionalEncoding\(\)"),
+        ({"position": PositionalEncoding(first_position=1)}, "`position` must be"),
+        ({"num_key_value_heads": 1}, "`num_key_value_heads` must be None"),
+        ({"window": 3}, "`window` must be None"),
+        ({"embedding_norm": True}, "`embedding_norm` must be False"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_a_setting_without_a_place_there_is_refused_by_name(options, named, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=named):
+        save_hugging_face(translator_of(tokenizer, **options), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("search", "named"),
+    [
+        (BeamSearch(4, coverage_penalty=0.2), "`coverage_penalty` of the search must be 0.0"),
+        (GreedySearch(allowed_ids=[5]), "`allowed_ids` of the search must be None"),
+        (GreedySearch(max_length_ratio=2.0), "`max_length_ratio` of the search must be None"),
+    ],
+    ids=["coverage", "allowed", "ratio"],
+)
+def test_a_search_without_a_place_there_is_refused_by_name(search, named, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=named):
+        save_hugging_face(translator_of(tokenizer, search), tmp_path / "model")
+
+
+def test_tokenizers_without_a_place_there_are_refused(tokenizer, tmp_path):
+    characters = CharacterTokenizer.train(TEXTS)
+    with pytest.raises(ValueError, match="source tokenizer must be a SentencePieceTokenizer"):
+        save_hugging_face(translator_of(characters), tmp_path / "model")
+    lower = SentencePieceTokenizer.train(TEXTS, vocab_size=60, lowercase=True)
+    with pytest.raises(ValueError, match="`lowercase` of the source tokenizer must be False"):
+        save_hugging_face(translator_of(lower), tmp_path / "model")
+
+
+def test_what_differs_there_is_said(tokenizer, tmp_path):
+    with pytest.warns(UserWarning, match=r"another hypothesis may be the best"):
+        save_hugging_face(translator_of(tokenizer, BeamSearch(2)), tmp_path / "beam")
+    translator = translator_of(tokenizer, GreedySearch(), norm_epsilon=1e-6)
+    with pytest.warns(UserWarning, match=r"norms add 1e-05 to the variance, this model adds 1e-06"):
+        save_hugging_face(translator, tmp_path / "epsilon")
+    search = Sampling(temperature=0.7, top_k=9, seed=1)
+    save_hugging_face(translator_of(tokenizer, Sampling(0.7, top_k=9)), tmp_path / "sampling")
+    settings = json.loads((tmp_path / "sampling" / "generation_config.json").read_text())
+    assert (settings["do_sample"], settings["temperature"], settings["top_k"]) == (True, 0.7, 9)
+    with pytest.raises(ValueError, match="`seed` of the search must be None"):
+        save_hugging_face(translator_of(tokenizer, search), tmp_path / "seed")
+    with pytest.raises(ValueError, match=re.escape("give `search=Sampling(...)`")):
+        load_hugging_face(tmp_path / "sampling")
+
+
+def test_a_directory_that_exists_is_left_alone(tokenizer, tmp_path):
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ValueError, match="must not exist yet"):
+        save_hugging_face(translator_of(tokenizer, GreedySearch()), tmp_path / "model")
+
+
+def broken(tmp_path, tokenizer, change):
+    """A directory of a good model after `change(folder, config)`."""
+    folder = tmp_path / "model"
+    save_hugging_face(translator_of(tokenizer, GreedySearch()), folder)
+    config = json.loads((folder / "config.json").read_text())
+    change(folder, config)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+CHANGES = {
+    "no weights": (
+        lambda folder, config: (folder / "model.safetensors").unlink(),
+        "must hold model.safetensors or ",
+    ),
+    "another family": (
+        lambda folder, config: config.update(model_type="t5"),
+        "`model_type` must be one of marian, pegasus, m2m_100. Received: 't5'",
+    ),
+    "learned positions": (
+        lambda folder, config: config.update(static_position_embeddings=False),
+        "`static_position_embeddings` must be True. Received: False",
+    ),
+    "an unknown activation": (
+        lambda folder, config: config.update(activation_function="gelu_new"),
+        "`activation_function` must be one of relu, swish, silu, gelu, tanh. Received: 'gelu_new'",
+    ),
+    "more layers": (
+        lambda folder, config: config.update(encoder_layers=2),
+        "must have 'model.encoder.layers.1.self_attn.q_proj.weight'",
+    ),
+    "fewer layers": (
+        lambda folder, config: config.update(decoder_layers=1, encoder_layers=0),
+        "`num_layers` must be a positive integer. Received: num_layers=0",
+    ),
+    "a billion layers": (
+        lambda folder, config: config.update(encoder_layers=10**9),
+        "must have the weights of every layer",
+    ),
+    "a width of terabytes": (
+        lambda folder, config: config.update(d_model=2**20, encoder_attention_heads=2),
+        r"must have the shape \(90, 1048576\) of config.json. Received: \(90, 16\)",
+    ),
+    "no end": (
+        lambda folder, config: (
+            config.pop("eos_token_id"),
+            (folder / "generation_config.json").unlink(),
+        ),
+        "`eos_token_id` must be an integer. Received: None",
+    ),
+    "no vocabulary": (
+        lambda folder, config: (folder / "vocab.json").unlink(),
+        "must hold vocab.json",
+    ),
+    "a vocabulary that is a list": (
+        lambda folder, config: (folder / "vocab.json").write_text("[1, 2]"),
+        "must hold a JSON dict",
+    ),
+    "a file that is no sentencepiece model": (
+        lambda folder, config: (folder / "source.spm").write_bytes(b"nothing"),
+        "source.spm: `model` must be a serialized sentencepiece model",
+    ),
+    "weights cut short": (
+        lambda folder, config: (folder / "model.safetensors").write_bytes(
+            (folder / "model.safetensors").read_bytes()[:-40]
+        ),
+        "the tensors must end with the file",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_directories_that_are_wrong_are_refused_in_one_line(name, tokenizer, tmp_path):
+    change, message = CHANGES[name]
+    folder = broken(tmp_path, tokenizer, change)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_hugging_face(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_language_is_refused(tokenizer, tmp_path):
+    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    with pytest.raises(ValueError, match="`target_language` must be a language of the model"):
+        load_hugging_face(folder, target_language="fra")
+    with pytest.raises(ValueError, match="`source_language` must be None"):
+        load_hugging_face(folder, source_language="eng")
+
+
+def test_float16_files_of_pytorch_are_read(tokenizer, tmp_path):
+    torch = pytest.importorskip("torch")
+    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    from keras_transformer.interop.tensor_files import open_tensors
+
+    tensors = open_tensors(folder)
+    state = {name: torch.tensor(tensors.read(name)).half() for name in tensors}
+    torch.save(state, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    model = load_hugging_face(folder).model
+    expected = tensors_of(state, "model.shared.weight")
+    weights = read_weights(model)["embedding/embedding/embeddings"]
+    assert (weights == expected).all()
+
+
+def tensors_of(state, name):
+    return np.asarray(state[name].float().numpy())
