@@ -18,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from keras_transformer import (
     Decoder,
@@ -32,6 +33,7 @@ LENGTH = 128  # characters of a row
 WINDOW = 64  # how far a layer looks back
 D_MODEL = 96
 BATCH_SIZE = 8
+SEED = 1
 ORDER = 5  # of the n-gram baseline; 3, 4, 6 and 7 do worse on this text
 PROMPT = "The value of an expression is "
 
@@ -39,46 +41,28 @@ PROMPT = "The value of an expression is "
 def main():
     """Trains, compares with n-grams, and writes a sample."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=1, help="of the model and the sample")
     parser.add_argument("--epochs", type=int, default=6, help="passes over the text")
     args = parser.parse_args()
-    keras.utils.set_random_seed(args.seed)
-
-    text = read_text()
+    keras.utils.set_random_seed(SEED)
+    # What stands in several topics of the manual, once.
+    text = "\n\n".join(dict.fromkeys("\n\n".join(topics.values()).split("\n\n")))
     alphabet = sorted(set(text))
     ids = np.array([alphabet.index(character) + 1 for character in text])  # 0 is padding
     start = len(text) * 9 // 10
-    print(
-        f"{start:,} characters to train, the {len(text) - start:,} that follow to validate; "
-        f"{len(alphabet)} different ones"
-    )
-    inputs, labels = training_rows(ids[:start])
+    rows = sliding_window_view(ids[:start], LENGTH + 1)[::LENGTH]
+    inputs, labels = rows[:, :-1], rows[:, 1:]  # one character ahead
     validation = validation_rows(ids, start)
 
     model, embedding, decoder = build_model(len(alphabet) + 1, args.epochs * len(inputs))
-    print(f"Training a model of {model.count_params():,} parameters ...")
+    print(f"{start:,} characters to train {model.count_params():,} parameters ...")
     model.fit(inputs, labels, BATCH_SIZE, args.epochs, verbose=2, validation_data=validation)
 
     leak = check_causality(model, inputs[:2, :32])
     print(f"What comes later changes no logit by more than {leak:.1e}. A sample:\n")
-    print(PROMPT + sample(embedding, decoder, alphabet, 300, args.seed) + "\n")
+    print(PROMPT + sample(embedding, decoder, alphabet, 300) + "\n")
     scores = model.evaluate(*validation, verbose=0, return_dict=True)
-    baseline = ngram_bits(text, start, len(alphabet))
-    print(
-        f"Validation bits per character: {math.log2(scores['perplexity']):.3f}; "
-        f"{ORDER}-grams: {baseline:.3f}."
-    )
-
-
-def read_text():
-    """Returns the manual; what stands in several of its topics, once."""
-    return "\n\n".join(dict.fromkeys("\n\n".join(topics.values()).split("\n\n")))
-
-
-def training_rows(ids):
-    """Returns inputs and labels, both (row, LENGTH), the labels one character ahead."""
-    rows = np.lib.stride_tricks.sliding_window_view(ids, LENGTH + 1)[::LENGTH]
-    return rows[:, :-1], rows[:, 1:]
+    bits, baseline = math.log2(scores["perplexity"]), ngram_bits(text, start, len(alphabet))
+    print(f"Validation bits per character: {bits:.3f}; {ORDER}-grams: {baseline:.3f}.")
 
 
 def validation_rows(ids, start):
@@ -90,7 +74,7 @@ def validation_rows(ids, start):
     half = LENGTH // 2
     rest = -(len(ids) - start) % half
     ids = np.pad(ids[start - half - 1 :], (0, rest))
-    rows = np.lib.stride_tricks.sliding_window_view(ids, LENGTH + 1)[::half]
+    rows = sliding_window_view(ids, LENGTH + 1)[::half]
     return rows[:, :-1], np.where(np.arange(LENGTH) < half, 0, rows[:, 1:])
 
 
@@ -113,15 +97,12 @@ def build_model(vocab_size, num_rows):
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0, steps - steps // 10, warmup_target=4e-3, warmup_steps=steps // 10
     )
-    model.compile(
-        keras.optimizers.AdamW(schedule, weight_decay=0.01, beta_2=0.98, clipnorm=1.0),
-        MaskedCrossentropy(),
-        metrics=[Perplexity()],
-    )
+    adam = keras.optimizers.AdamW(schedule, weight_decay=0.01, beta_2=0.98, clipnorm=1.0)
+    model.compile(adam, MaskedCrossentropy(), metrics=[Perplexity()])
     return model, embedding, decoder
 
 
-def sample(embedding, decoder, alphabet, count, seed, temperature=0.8):
+def sample(embedding, decoder, alphabet, count, temperature=0.8):
     """Returns `count` characters after `PROMPT`, each drawn from what the model expects next."""
 
     def step(character, index, cache):
@@ -132,24 +113,23 @@ def sample(embedding, decoder, alphabet, count, seed, temperature=0.8):
         import tensorflow as tf
 
         step = tf.function(step)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     written = [alphabet.index(character) + 1 for character in PROMPT]
     cache = decoder.start_cache(batch_size=1, max_length=len(written) + count)
     for index in range(len(PROMPT) + count - 1):
         character = keras.ops.convert_to_tensor([[written[index]]], "int32")
         logits, cache = step(character, keras.ops.convert_to_tensor(index, "int32"), cache)
         if index >= len(PROMPT) - 1:
-            logits = keras.ops.convert_to_numpy(logits)[0, 0, 1:].astype("float64") / temperature
-            odds = np.exp(logits - logits.max())
-            written.append(random.choice(len(odds), p=odds / odds.sum()) + 1)
+            logits = keras.ops.convert_to_numpy(logits)[0, 0, 1:] / temperature
+            # The largest after Gumbel noise is a draw from the softmax.
+            written.append(1 + int(np.argmax(logits + random.gumbel(size=logits.shape))))
     return "".join(alphabet[number - 1] for number in written[len(PROMPT) :])
 
 
 def ngram_bits(text, start, num_characters):
-    """Returns the bits per character of n-grams, from one to `ORDER`, on `text[start:]`.
+    """Returns the bits per character of n-grams with Witten-Bell smoothing on `text[start:]`.
 
-    Witten-Bell smoothing: the more different characters followed a context, the more the shorter
-    contexts have a say.
+    The more different characters followed a context, the more the shorter contexts have a say.
     """
     counts = [defaultdict(Counter) for _ in range(ORDER)]
     for end in range(ORDER, start):
@@ -159,11 +139,9 @@ def ngram_bits(text, start, num_characters):
     for end in range(start, len(text)):
         probability = 1 / num_characters
         for size in range(ORDER):
-            seen = counts[size].get(text[end - size : end])
-            if seen:
-                probability = (seen[text[end]] + len(seen) * probability) / (
-                    seen.total() + len(seen)
-                )
+            if seen := counts[size].get(text[end - size : end]):
+                shorter = len(seen) * probability
+                probability = (seen[text[end]] + shorter) / (seen.total() + len(seen))
         bits -= math.log2(probability)
     return bits / (len(text) - start)
 

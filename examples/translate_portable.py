@@ -3,8 +3,8 @@
     python examples/translate_portable.py DIR FILE
     echo "Friday, November 20, 2026" | python examples/translate_portable.py DIR
 
-DIR was made by keras_transformer.serving.export_onnx or export_litert. Needs numpy and onnxruntime
-or ai-edge-litert, and sentencepiece for such vocabularies. The search is greedy.
+`keras-transformer export RUN --format onnx` or `litert` makes DIR. Needs numpy and onnxruntime or
+ai-edge-litert, and sentencepiece for such vocabularies. The search is greedy.
 """
 
 import argparse
@@ -15,85 +15,63 @@ from pathlib import Path
 
 import numpy as np
 
+BATCH_SIZE = 16
+
 
 def main():
-    """Runs the program; returns its exit status."""
+    """Prints the translation of each line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("directory", metavar="DIR")
+    parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("file", metavar="FILE", nargs="?", help="standard input when not given")
-    parser.add_argument("--batch-size", type=int, default=16, help="lines at once (default: 16)")
     args = parser.parse_args()
-    for stream in (sys.stdin, sys.stdout):
-        stream.reconfigure(encoding="utf-8")  # whatever the locale says
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says
     try:
         translate = PortableTranslator(args.directory)
-        stream = open(args.file, "rb") if args.file else sys.stdin.buffer  # noqa: SIM115
-        with stream:
-            data = stream.read()
-        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
-        lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-        lines = lines if data else []
-        for start in range(0, len(lines), max(args.batch_size, 1)):
-            for text in translate(lines[start : start + max(args.batch_size, 1)]):
-                print(text, flush=True)
+        with open(args.file or 0, encoding="utf-8-sig", newline="\n") as stream:
+            lines = [line.rstrip("\r\n") for line in stream]
+        for start in range(0, len(lines), BATCH_SIZE):
+            print(*translate(lines[start : start + BATCH_SIZE]), sep="\n", flush=True)
     except (ImportError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        sys.exit(f"error: {error}")
 
 
 class PortableTranslator:
     """Called with a list of texts, gives their greedy translations."""
 
     def __init__(self, directory):
-        directory = Path(directory)
         self.settings = json.loads((directory / "settings.json").read_text(encoding="utf-8"))
         self.source, self.target = (
             vocabulary(directory, side, self.settings) for side in ("source", "target")
         )
-        if self.settings.get("split_sentences"):
-            print(
-                "note: this program translates each line as one text. The translator divides it "
-                "into sentences; give each sentence a line of its own.",
-                file=sys.stderr,
-            )
+        if self.settings["split_sentences"]:
+            print("note: give each sentence a line of its own", file=sys.stderr)
         self.encoder, self.decoder = (part(directory, name) for name in ("encoder", "decoder"))
 
     def __call__(self, texts):
         if not texts:
             return []
         settings = self.settings
-        texts = [fold(text, settings) for text in texts]
-        rows = [[*self.source.encode(text), settings["eos_id"]] for text in texts]
-        longest = max(map(len, rows))
-        if longest > settings["max_source_length"]:
-            raise ValueError(
-                f"a text has {longest} tokens, more than the {settings['max_source_length']} that "
-                "the model reads"
-            )
-        pad = settings["pad_id"]
-        source_ids = np.array([row + [pad] * (longest - len(row)) for row in rows], np.int32)
+        pad, bos, eos = settings["pad_id"], settings["bos_id"], settings["eos_id"]
+        rows = [[*self.source.encode(fold(text, settings)), eos] for text in texts]
         lengths = np.array([len(row) for row in rows])
-        limits = lengths + settings["extra_length"]
-        if settings["max_length"]:
-            limits = np.full(len(rows), settings["max_length"])
+        longest, most = lengths.max(), settings["max_source_length"]
+        if longest > most:
+            raise ValueError(f"a text has {longest} tokens, and the model reads {most}")
+        source_ids = np.array([row + [pad] * (longest - len(row)) for row in rows], np.int32)
+        limits = settings["max_length"] or lengths + settings["extra_length"]
         memory = self.encoder(source_ids=source_ids)
-        target_ids = np.full((len(rows), 1), settings["bos_id"], np.int32)
-        finished = np.zeros(len(rows), bool)
+        target_ids = np.full((len(rows), 1), bos, np.int32)
+        finished = lengths == 1  # an empty text, which is its end alone, has an empty translation
         while not finished.all():
             logits = self.decoder(target_ids=target_ids, memory=memory, source_ids=source_ids)
-            logits[:, [pad, settings["bos_id"]]] = -np.inf
+            logits[:, [pad, bos]] = -np.inf
             tokens = np.where(finished, pad, logits.argmax(axis=1)).astype(np.int32)
             target_ids = np.concatenate([target_ids, tokens[:, None]], axis=1)
-            finished |= (tokens == settings["eos_id"]) | (target_ids.shape[1] - 1 >= limits)
-        special = {pad, settings["bos_id"], settings["eos_id"]}
-        kept = [[int(token) for token in row if token not in special] for row in target_ids]
-        # Nothing to translate: the translation is empty too.
-        return [
-            self.target.decode(row) if n > 1 else "" for row, n in zip(kept, lengths, strict=True)
-        ]
+            finished |= (tokens == eos) | (target_ids.shape[1] - 1 >= limits)
+        outputs = [[int(n) for n in row if n not in (pad, bos, eos)] for row in target_ids]
+        return [self.target.decode(ids) for ids in outputs]
 
 
 def part(directory, name):
@@ -134,16 +112,16 @@ def vocabulary(directory, side, settings):
     if kind not in ("CharacterTokenizer", "SymbolTokenizer"):
         raise ValueError(f"this program reads no vocabularies of a {kind}")
     pieces = json.loads((directory / f"{side}.json").read_text(encoding="utf-8"))
-    reverse = settings.get("reverse", {}).get(side, False)
-    return Listed(pieces, kind == "SymbolTokenizer", settings["unk_id"], reverse)
+    of_symbols, reverse = kind == "SymbolTokenizer", settings["reverse"][side]
+    return Listed(pieces, of_symbols, settings["unk_id"], reverse)
 
 
 def fold(text, settings):
     """A source in its normal form and, where the vocabulary has it, in lower case."""
-    form = settings.get("normalization", {}).get("source", "identity")
+    form = settings["normalization"]["source"]
     if form != "identity":
         text = unicodedata.normalize(form.upper(), text)
-    return text.lower() if settings.get("lowercase", {}).get("source") else text
+    return text.lower() if settings["lowercase"]["source"] else text
 
 
 class Listed:
@@ -163,10 +141,9 @@ class Listed:
 
     def decode(self, ids):
         """The text of ids."""
-        return (" " if self.of_symbols else "").join(
-            self.pieces[index] for index in ids[:: self.step]
-        )
+        separator = " " if self.of_symbols else ""
+        return separator.join(self.pieces[index] for index in ids[:: self.step])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
