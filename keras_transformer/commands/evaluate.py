@@ -1,20 +1,20 @@
 """Measures translations: BLEU, chrF, exact match, word and character error rate.
 
-Takes a file of translations, or a model that translates the source texts first. Of a run alone it
-measures the test that the training held out or was given. With --bootstrap
-each figure has its 95 % interval. With --baseline a paired test says how likely so large a
-difference is between two equal systems.
+Three ways: MODEL alone measures the test that a run held out or was given. MODEL, --source and
+--reference translate texts first. --translations and --reference compare two files.
+With --bootstrap each figure has its 95 % interval. With --baseline a paired test says how likely so
+large a difference is between two equal systems.
 """
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_transformer.commands.program import (
     Program,
+    add_model,
     add_search,
     check_files,
-    check_is_there,
     examples,
     need,
     non_negative_integer,
@@ -22,17 +22,27 @@ from keras_transformer.commands.program import (
     use_a_backend,
     use_tensorflow,
 )
+from keras_transformer.recipes.pair_formats import decode_target, encode_source
+from keras_transformer.recipes.parallel_text import read_lines
+from keras_transformer.recipes.run_files import (
+    SETTINGS,
+    check_model,
+    read_format,
+    read_predictions,
+)
+from keras_transformer.recipes.settings import read_settings
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
+BATCH_SIZE = 512  # texts translated at once
 NAMES = ("exact_match", "word_error_rate", "character_error_rate", "chrf", "bleu")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="a run or an export")
-    parser.add_argument("--source", metavar="FILE", help="the texts that MODEL translates")
+    add_model(parser, nargs="?")
+    parser.add_argument("--source", metavar="FILE", help="texts for MODEL to translate")
     parser.add_argument("--translations", metavar="FILE", help="translations, in place of MODEL")
-    parser.add_argument("--reference", metavar="FILE", help="right translations")
+    parser.add_argument("--reference", metavar="FILE", help="right translations, line by line")
     parser.add_argument("--baseline", metavar="FILE", help="translations of another system")
     parser.add_argument(
         "--metrics", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME",
@@ -43,14 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenize",
         choices=TOKENIZERS,
         default="13a",
-        help="sacreBLEU's tokenizer; zh for Chinese, char for Japanese, Korean and Thai",
+        help="sacreBLEU's tokenizer; zh for Chinese, char for Japanese, Korean and Thai "
+        "(default: 13a)",
     )
     parser.add_argument(
         "--bootstrap",
         type=non_negative_integer,
         default=0,
         metavar="N",
-        help="samples of the interval (default: 0, no interval)",
+        help="samples of the interval, for example 1000 (default: 0, no interval)",
     )
     add_search(parser)
     parser.epilog = examples(
@@ -76,24 +87,23 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     if args.bootstrap == 1:
         raise ValueError("--bootstrap must be 0 or at least 2. Received: 1")
     if args.model is not None:
-        check_is_there(args.model)
+        check_model(args.model, args.beam_size, args.length_penalty)
     check_files(args.source, args.translations, args.reference, args.baseline)
     if {"bleu", "chrf"}.intersection(args.metrics):
         need("eval", "sacrebleu")
-    if args.source or (args.model and (args.beam_size or args.length_penalty is not None)):
+    texts = predicted_by_run(args, program) if of_run else read_texts(args)
+    baseline = read_as_many(args.baseline, len(texts.references)) if args.baseline else None
+    outputs = texts.outputs
+    if outputs is None:
         use_tensorflow()
+        outputs = translate(args, texts, program)
     else:
         use_a_backend()
     from keras_transformer.recipes.evaluation import evaluate
 
-    if of_run:
-        translations, references = predicted_by_run(args, program)
-    else:
-        translations, references = read_texts(args, program)
-    baseline = read_as_many(args.baseline, len(references)) if args.baseline else None
     scores = evaluate(
-        translations,
-        references,
+        outputs,
+        texts.references,
         args.metrics,
         lowercase=args.lowercase,
         tokenize=args.tokenize,
@@ -112,28 +122,29 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     return {score.name: score._asdict() for score in scores}
 
 
-def read_texts(args: argparse.Namespace, program: Program) -> tuple[list[str], list[str]]:
-    """The translations, of a file or of the model, and their references."""
-    from keras_transformer.recipes.parallel_text import read_lines
+class Texts(NamedTuple):
+    """The texts of a test; `outputs` is None until the model has translated `sources`."""
 
+    sources: list[str]
+    references: list[str]
+    outputs: list[str] | None
+    format: str = "text"
+
+
+def read_texts(args: argparse.Namespace) -> Texts:
+    """The texts of the files."""
     references = read_lines(args.reference)
     if not references:
         raise ValueError(f"{args.reference}: the file is empty. Give a file with text")
     if args.model is None:
-        return read_as_many(args.translations, len(references)), references
-    from keras_transformer.recipes.pair_formats import decode_target, encode_source
-    from keras_transformer.recipes.runs import read_format
-
+        return Texts([], references, read_as_many(args.translations, len(references)))
     form = read_format(args.model)
-    sources = [encode_source(line, form) for line in read_as_many(args.source, len(references))]
-    found = translated(args, sources, program)
-    return [decode_target(text, form) for text in found], references
+    sources = read_as_many(args.source, len(references))
+    return Texts([encode_source(line, form) for line in sources], references, None, form)
 
 
 def read_as_many(file: str, count: int) -> list[str]:
     """The lines of a file, which must be as many as the references."""
-    from keras_transformer.recipes.parallel_text import read_lines
-
     lines = read_lines(file)
     if len(lines) != count:
         raise ValueError(
@@ -143,23 +154,21 @@ def read_as_many(file: str, count: int) -> list[str]:
     return lines
 
 
-def predicted_by_run(args: argparse.Namespace, program: Program) -> tuple[list[str], list[str]]:
-    """The outputs of the run's own test, or of another search of it, and their references."""
-    from keras_transformer.recipes.runs import SETTINGS, read_predictions
-    from keras_transformer.recipes.settings import read_settings
-
+def predicted_by_run(args: argparse.Namespace, program: Program) -> Texts:
+    """The run's own test, with its outputs unless another search is asked for."""
     rows = read_predictions(args.model)
     settings = read_settings(Path(args.model) / SETTINGS)[0]
     if settings.get("lowercase") and not args.lowercase:
         args.lowercase = True
         program.say("The run folds the case of its texts: --lowercase")
-    references = [row["reference"] for row in rows]
-    if args.beam_size is None and args.length_penalty is None:
-        return [row["output"] for row in rows], references
-    return translated(args, [row["source"] for row in rows], program), references
+    sources, references, outputs = (
+        [row[name] for row in rows] for name in ("source", "reference", "output")
+    )
+    has_search = args.beam_size is None and args.length_penalty is None
+    return Texts(sources, references, outputs if has_search else None)
 
 
-def translated(args: argparse.Namespace, sources: list[str], program: Program) -> list[str]:
+def translate(args: argparse.Namespace, texts: Texts, program: Program) -> list[str]:
     """The translations of the sources by the model."""
     import tensorflow as tf
 
@@ -170,11 +179,12 @@ def translated(args: argparse.Namespace, sources: list[str], program: Program) -
     )
     found: list[str] = []
     too_long = 0
-    starts = range(0, len(sources), 512)
+    starts = range(0, len(texts.sources), BATCH_SIZE)
     for start in program.progress(starts, len(starts), "translating"):
-        answer = signatures["serving_default"](text=tf.constant(sources[start : start + 512]))
+        lines = texts.sources[start : start + BATCH_SIZE]
+        answer = signatures["serving_default"](text=tf.constant(lines))
         found += [" ".join(text.decode().split("\n")) for text in answer["translation"]]
         too_long += int(answer["truncated"].sum())
     if too_long:
         program.say(f"{too_long:,} texts are too long for the model: their translations are empty")
-    return found
+    return [decode_target(text, texts.format) for text in found]

@@ -12,26 +12,29 @@ from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
-    check_is_there,
+    check_output,
     examples,
-    non_negative_number,
+    length_penalty,
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.recipes.run_files import check_run
 
 LARGE = 10  # megabytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("run_directory", metavar="RUN", help="the directory of a run")
+    parser.add_argument("run_directory", metavar="RUN", help="a run, the --output of train")
     parser.add_argument("sentence", metavar="SENTENCE", help="what to translate")
-    parser.add_argument("--output", default="attention.html", metavar="FILE", help="the page")
     parser.add_argument(
-        "--beam-size", type=positive_integer, default=4, help="live hypotheses (default: 4)"
+        "--output", default="attention.html", metavar="FILE", help="default: attention.html"
     )
     parser.add_argument(
-        "--length-penalty", type=non_negative_number, default=0.6, help="default: 0.6"
+        "--beam-size", type=positive_integer, default=4, metavar="N", help="default: 4"
+    )
+    parser.add_argument(
+        "--length-penalty", type=length_penalty, default=0.6, metavar="NUMBER", help="default: 0.6"
     )
     parser.epilog = examples(
         'explore runs/en-de "A man in an orange hat."',
@@ -42,7 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Translates the sentence and writes the page."""
-    check_is_there(args.run_directory)
+    check_run(args.run_directory)
+    check_output(args.output)
+    if not args.sentence.strip():
+        raise ValueError("SENTENCE must have at least one word. Received: an empty one")
     use_tensorflow()
     from keras_transformer.recipes.attention_explorer import explore, write_page
     from keras_transformer.recipes.runs import load_translator

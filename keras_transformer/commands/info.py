@@ -7,18 +7,19 @@ from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
-    check_is_there,
     examples,
     in_words,
     table,
     use_a_backend,
     use_tensorflow,
 )
+from keras_transformer.recipes.run_files import SETTINGS, check_run, find_export, is_run, read_card
+from keras_transformer.recipes.settings import read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("path", metavar="PATH", help="a run, an export or a directory of exports")
+    parser.add_argument("path", metavar="PATH", help="a run, the --output of train; or an export")
     parser.epilog = examples(
         "info runs/en-de",
         "info runs/en-de/export/1",
@@ -28,21 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Prints what is known without loading the model."""
-    check_is_there(args.path)
-    use_a_backend()
-    from keras_transformer.recipes.runs import check_version, find_export, is_run
-
     figures: dict[str, Any] = {}
     path = Path(args.path)
-    if (path / "settings.toml").exists():
-        figures["run"] = about_run(path, program)
     export = find_export(path)
+    if export is None and not (path / SETTINGS).exists():
+        check_run(path)
+    use_a_backend()
+    if (path / SETTINGS).exists():
+        figures["run"] = about_run(path, program)
     if export is not None:
         use_tensorflow()
         figures["export"] = about_export(export, program)
-    if not figures:
-        check_version(path)
-        raise ValueError(f"{path} holds neither an export nor a run. Check the path")
     if not is_run(path) and export is None:
         reason = "the training keeps one at its end"
         if not figures["run"]["epochs"]:
@@ -54,10 +51,9 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
 def about_run(path: Path, program: Program) -> dict[str, Any]:
     """Prints the settings, the epochs and the scores of a run."""
     from keras_transformer.recipes.run_directory import RunDirectory
-    from keras_transformer.recipes.settings import read_settings
 
     directory = RunDirectory(path)
-    settings = read_settings(path / "settings.toml")[0]
+    settings = read_settings(path / SETTINGS)[0]
     history = directory.read_history(sys.maxsize)
     epochs = max(directory.epochs_done(), len(history))
     minutes = sum(row.get("seconds", 0.0) for row in history) / 60
@@ -86,7 +82,7 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     import contextlib
 
     from keras_transformer import decoding
-    from keras_transformer.recipes.runs import read_card, search_of
+    from keras_transformer.recipes.runs import search_of
     from keras_transformer.serving import describe_export
 
     with contextlib.redirect_stdout(program.notes):

@@ -48,8 +48,10 @@ def make_parser() -> Parser:
     """The parser of all commands."""
     parser = Parser(
         prog="keras-transformer",
-        description="Trains Transformers on pairs of texts, and uses what it trained.",
-        epilog="keras-transformer COMMAND --help shows examples of a command.",
+        description="Trains Transformers on pairs of texts, and uses what it trained.\n\n"
+        "train makes a run: a directory with the model, its settings, its test and its export.\n"
+        "The other commands take that directory.",
+        epilog="keras-transformer COMMAND --help shows the options of a command and examples.",
     )
     version = importlib.import_module("keras_transformer").__version__
     parser.add_argument("--version", action="version", version=f"{parser.prog} {version}")
@@ -64,7 +66,8 @@ def make_parser() -> Parser:
         )
         module.add_arguments(own)
         if name != "serve":  # it has no figures
-            own.add_argument("--json", action="store_true", help="print the figures as JSON")
+            what = "a JSON object for each line" if name == "translate" else "the figures as JSON"
+            own.add_argument("--json", action="store_true", help=f"print {what}")
         own.set_defaults(run=module.run, refuse=own.error)
     return parser
 

@@ -100,17 +100,26 @@ def use_a_backend() -> None:
         os.environ["KERAS_BACKEND"] = installed[0]
 
 
-def check_is_there(path: str) -> None:
-    """Raises `ValueError` unless the directory exists, before anything heavy is imported."""
-    if not os.path.isdir(path):
-        raise ValueError(f"{path}: there is no such directory. Check the path")
-
-
 def check_files(*paths: str | None) -> None:
     """Raises `ValueError` unless the files that are given exist, before anything is imported."""
     for path in paths:
+        if path is not None and os.path.isdir(path):
+            raise ValueError(f"{path}: is a directory. Give a file")
         if path is not None and not os.path.exists(path):
             raise ValueError(f"{path}: there is no such file. Check the path")
+
+
+def check_output(path: str | None) -> None:
+    """Raises `ValueError` unless a file can be made there, before anything is imported."""
+    if path is None:
+        return
+    if os.path.isdir(path):
+        raise ValueError(f"--output must be a file. Received: {path}, a directory")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise ValueError(f"--output must be in a directory that exists. Make it: mkdir -p {folder}")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ValueError(f"--output must be a file that you may write. Received: {path}")
 
 
 def in_words(search: Any) -> str:
@@ -140,6 +149,21 @@ def non_negative_number(text: str) -> float:
     return _number(text, float, lambda number: 0 <= number < math.inf, "a number of at least 0")
 
 
+def whole_number(text: str) -> int:
+    """A whole number of the command line."""
+    return _number(text, int, lambda number: True, "a whole number")
+
+
+def any_number(text: str) -> float:
+    """A number of the command line."""
+    return _number(text, float, lambda number: True, "a number")
+
+
+def length_penalty(text: str) -> float:
+    """A length penalty of the command line."""
+    return _number(text, float, lambda number: 0 <= number <= 10, "a number from 0 to 10")
+
+
 def _number(text: str, kind: Any, is_right: Any, rule: str) -> Any:
     try:
         number = kind(text)
@@ -155,17 +179,25 @@ def examples(*lines: str) -> str:
     return "\n".join(["examples:", *(f"  keras-transformer {line}" for line in lines)])
 
 
+def add_model(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """Adds what a command takes the model from."""
+    what = "a run, the --output of train; or an export, or a directory of exports"
+    parser.add_argument("model", metavar="MODEL", help=what, **options)
+
+
 def add_search(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the search."""
-    group = parser.add_argument_group("search")
+    group = parser.add_argument_group(
+        "search", "What is not given is as in the settings of the run. An export keeps its own."
+    )
     group.add_argument(
         "--beam-size", type=positive_integer, metavar="N", help="hypotheses; 1 is greedy search"
     )
     group.add_argument(
         "--length-penalty",
-        type=non_negative_number,
+        type=length_penalty,
         metavar="NUMBER",
-        help="above 0 favours long translations",
+        help="from 0 to 10; the larger, the longer the translations",
     )
 
 

@@ -1,7 +1,7 @@
 """Scores given translations: log-probability and perplexity of each pair.
 
-Line n of one file is a translation of line n of the other. Each pair has a line with its
-log-probability, the number of its tokens, and its perplexity.
+Line n of TARGET is a translation of line n of SOURCE. Each pair has a line of three columns with
+tabs between them: log-probability, tokens, perplexity. The last line is the perplexity of all.
 """
 
 import argparse
@@ -10,24 +10,30 @@ from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
+    add_model,
     check_files,
-    check_is_there,
     examples,
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.recipes.parallel_text import read_pairs
+from keras_transformer.recipes.run_files import check_model
 
 IMPOSSIBLE = -1e8  # log-probabilities below are of texts that the model cannot read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("model", metavar="MODEL", help="a run, an export or a directory of exports")
+    add_model(parser)
     parser.add_argument("source", metavar="SOURCE", help="a file of texts, plain or gzip")
     parser.add_argument("target", metavar="TARGET", help="a file of their translations")
-    parser.add_argument("--total", action="store_true", help="print the last figure alone")
+    parser.add_argument("--total", action="store_true", help="print the last line alone")
     parser.add_argument(
-        "--batch-size", type=positive_integer, default=512, metavar="N", help="lines at a time"
+        "--batch-size",
+        type=positive_integer,
+        default=512,
+        metavar="N",
+        help="lines at a time (default: 512)",
     )
     parser.epilog = examples(
         "score runs/en-de test.en test.de",
@@ -38,15 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Scores the pairs; the last line is the perplexity of all."""
-    check_is_there(args.model)
+    check_model(args.model)
     check_files(args.source, args.target)
+    pairs = read_pairs(args.source, args.target)
     use_tensorflow()
     import tensorflow as tf
 
-    from keras_transformer.recipes.parallel_text import read_pairs
     from keras_transformer.recipes.runs import open_signatures
 
-    pairs = read_pairs(args.source, args.target)
     score = open_signatures(args.model)["score"]
     total, tokens, too_long = 0.0, 0, 0
     scores: list[dict[str, float] | None] = []
@@ -66,7 +71,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
             if not args.total:
                 program.say(line)
     if too_long:
-        program.say(f"{too_long:,} pairs are too long for the model and do not count")
+        program.say(f"Too long for the model, not counted: {too_long:,} of {len(pairs):,} pairs")
     if not tokens:
         raise ValueError("no pair is short enough for the model")
     figures = {

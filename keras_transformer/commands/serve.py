@@ -1,56 +1,57 @@
 """Serves a model on this machine: TensorFlow Serving's REST form, and a page to try it.
 
+Of a run, or of a directory of exports, it serves the newest export.
 Requests that come together are translated together; /metrics is for Prometheus. Ctrl-C finishes
 what was begun and stops. For production use TensorFlow Serving.
 """
 
 import argparse
 import re
+from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
-    check_is_there,
+    add_model,
     examples,
     need,
     non_negative_number,
     positive_integer,
     positive_number,
     use_tensorflow,
+    whole_number,
 )
+from keras_transformer.recipes.run_files import check_model, find_export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("model", metavar="MODEL", help="a run, an export or a directory of exports")
-    parser.add_argument("--name", default="translator", help="the model's (default: translator)")
-    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
-    parser.add_argument("--port", type=int, default=8501, help="default: 8501")
-    parser.add_argument(
-        "--batch-size", type=positive_integer, default=64, help="texts at once (default: 64)"
-    )
-    parser.add_argument(
-        "--wait", type=non_negative_number, default=0.002,
-        help="seconds for others to join (default: 0.002)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--queue", type=positive_integer, default=256, help="requests waiting (default: 256)"
-    )
-    parser.add_argument(
-        "--max-bytes", type=positive_integer, default=2**20, help="of a request (default: 1 MiB)"
-    )
-    parser.add_argument(
-        "--max-texts", type=positive_integer, default=256, help="of a request (default: 256)"
-    )
-    parser.add_argument(
-        "--timeout", type=positive_number, default=60.0, help="seconds (default: 60)"
-    )
+    add_model(parser)
+    options: list[tuple[str, Any, Any, str, str]] = [
+        ("--name", str, "translator", "NAME", "name of the model in the addresses"),
+        ("--host", str, "127.0.0.1", "ADDRESS", "address to listen at; 0.0.0.0 for other machines"),
+        ("--port", whole_number, 8501, "N", "port to listen at"),
+        ("--batch-size", positive_integer, 64, "N", "texts translated at once"),
+        ("--wait", non_negative_number, 0.002, "SECONDS", "for other requests to join"),
+        ("--queue", positive_integer, 256, "N", "requests that may wait; more are refused"),
+        ("--max-bytes", positive_integer, 2**20, "N", "largest request"),
+        ("--max-texts", positive_integer, 256, "N", "most texts of a request"),
+        ("--timeout", positive_number, 60.0, "SECONDS", "until a request is given up"),
+    ]
+    for name, kind, default, metavar, what in options:
+        told = f"{what} (default: {default})"
+        parser.add_argument(name, type=kind, default=default, metavar=metavar, help=told)
     parser.add_argument(
         "--replay",
         action="store_true",
         help="first run the export's warm-up requests, as TensorFlow Serving does: a minute or "
         "two, and nothing is compiled later",
     )
-    parser.add_argument("--no-warm-up", dest="warm_up", action="store_false")
+    parser.add_argument(
+        "--no-warm-up",
+        dest="warm_up",
+        action="store_false",
+        help="do not compile for short texts first: the first requests are slower",
+    )
     parser.epilog = examples(
         "serve runs/en-de",
         "serve runs/en-de/export --port 8600 --name en-de",
@@ -61,22 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, program: Program) -> None:
     """Serves until a signal."""
     if not re.fullmatch(r"[\w.-]+", args.name):
-        raise ValueError("--name must be of letters, digits, points, dashes and underscores")
+        rule = "be of letters, digits, points, dashes and underscores"
+        raise ValueError(f"--name must {rule}. Received: {args.name}")
     if not 0 <= args.port < 65536:
         raise ValueError(f"--port must be from 0 to 65535. Received: {args.port}")
-    check_is_there(args.model)
+    export = find_export(args.model)
+    if export is None:
+        check_model(args.model)
+        raise ValueError(
+            f"{args.model} has no SavedModel to serve. Write one: "
+            f"`keras-transformer export {args.model}`"
+        )
     need("serving", "fastapi", "uvicorn", "prometheus_client")
     if args.replay:
         need("serving", "tensorflow_serving")
     use_tensorflow()
-    from keras_transformer.recipes.runs import find_export
-
-    export = find_export(args.model)
-    if export is None:
-        raise ValueError(
-            f"{args.model} holds no SavedModel, nor do numbered directories in it. "
-            "`keras-transformer export` writes one"
-        )
     from keras_transformer.serving.local_server import ServerOptions, serve
 
     options = ServerOptions(**{name: getattr(args, name) for name in ServerOptions._fields})

@@ -4,17 +4,27 @@ Without --train it learns to write English dates, times and numbers in French, i
 Stopped by Ctrl-C, a signal or a crash, the same command goes on from the last finished epoch.
 Presets: dates and mini for short trainings; tiny, small, base and big for texts; symbols and
 symbols-paper for characters, phones and tags. Options win over --config, and that over --preset.
+A default of "4; dates, mini 2" is 4, but 2 with --preset dates or mini.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import math
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.commands.program import Program, check_files, examples, need
+from keras_transformer.commands.program import (
+    Program,
+    any_number,
+    check_files,
+    examples,
+    need,
+    whole_number,
+)
+from keras_transformer.recipes.run_files import check_run
 from keras_transformer.recipes.settings import (
     FIELDS,
     PRESETS,
@@ -34,14 +44,23 @@ GROUPS = {  # the first option of each, and its heading
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
 METAVARS = {"start_from": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
 METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
-TYPES = {int: ("N", int), float: ("NUMBER", float), str: ("NAME", str)}
+DEFAULTS = {  # where another option decides
+    "preset": "dates without --train, tiny for texts, symbols for the other formats",
+    "format": "text with --train, else dates",
+}
+TYPES = {int: ("N", whole_number), float: ("NUMBER", any_number), str: ("NAME", str)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds an option for each field of `Settings`."""
     parser.usage = "%(prog)s [options]"
     parser.add_argument("--config", metavar="FILE", help="settings.toml of a run, or one like it")
-    parser.add_argument("--output", metavar="DIR", help="of the run (default: runs/NAME)")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="the run: a new directory, or one to go on with (default: runs/ and a name of the "
+        "texts and the preset, as runs/train-en-de-tiny)",
+    )
     helps = read_helps()
     group: Any = parser
     for name, field in FIELDS.items():
@@ -51,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if field.type in (bool, bool | None):
             options["action"] = argparse.BooleanOptionalAction
         elif name in MANY:
-            kind = str if MANY[name] == "FILE" else float
+            kind = str if MANY[name] == "FILE" else any_number
             options |= {"nargs": "+", "metavar": MANY[name], "type": kind}
         elif "choices" in field.metadata:
             options["choices"] = field.metadata["choices"]
@@ -60,7 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             options["metavar"] = METAVARS.get(name, metavar)
         if name == "preset":
             options |= {"choices": list(PRESETS), "metavar": None}
-            options["help"] = f"{helps[name]} (default: by the format)"
         group.add_argument(f"--{name.replace('_', '-')}", default=None, **options)
     parser.epilog = examples(
         "train",
@@ -75,6 +93,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     names = (settings.normalization, settings.source_normalization)
     rules = [name for name in names if name.endswith(".tsv")]
     check_files(*settings.train, *settings.validation, *settings.test, *rules)
+    if settings.start_from:
+        check_run(settings.start_from)
     if settings.format == "dates":
         need("eval", "babel")
     needed = {"tensorflow": ("tensorflow", "tensorflow_text")}
@@ -127,13 +147,31 @@ def read_helps() -> dict[str, str]:
 
 
 def default_of(name: str) -> str:
-    """What the help says of a field's default."""
-    if any(name in preset for preset in [*PRESETS.values(), *RECURRENT_SIZES.values()]):
-        return " (default: the preset's)"
+    """What the help says of a field's default: its value, and those of presets that have others."""
+    if name in DEFAULTS:
+        return f" (default: {DEFAULTS[name]})"
     default = FIELDS[name].default
-    if default in ("", (), None, False, 0):
+    others: dict[Any, list[str]] = {}
+    for preset, values in PRESETS.items():
+        if values.get(name, default) != default:
+            others.setdefault(values[name], []).append(preset)
+    if not others and default in ("", (), None, False, 0):
         return ""
-    return f" (default: {'yes' if default is True else default})"
+    parts = [in_words(default)]
+    parts += [f"{', '.join(presets)} {in_words(value)}" for value, presets in others.items()]
+    sizes = [values[name] for values in RECURRENT_SIZES.values() if name in values]
+    if sizes:
+        parts.append(f"recurrent models {min(sizes)} to {max(sizes)}")
+    return f" (default: {'; '.join(parts)})"
+
+
+def in_words(value: Any) -> str:
+    """The value of a default as a user writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return "no limit" if value == math.inf else f"{value:.3g}"
+    return str(value)
 
 
 def default_name(settings: Settings) -> str:

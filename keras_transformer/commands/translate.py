@@ -1,7 +1,8 @@
 """Translates a file or standard input, line by line.
 
-MODEL is the directory of a run, an export, or a directory of exports. Answers come in order, one
-line each. With --n-best each input has several lines, numbered by input.
+A run translates with the model and the search of its own settings; an export, with what is in it.
+A directory of exports stands for the newest. Answers come in order, one line each. With --n-best
+each input has several lines, which begin with the number of the input and a tab.
 """
 
 import argparse
@@ -17,13 +18,17 @@ from typing import Any, TextIO
 
 from keras_transformer.commands.program import (
     Program,
+    add_model,
     add_search,
     check_files,
-    check_is_there,
+    check_output,
     examples,
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.recipes.pair_formats import decode_target, encode_source
+from keras_transformer.recipes.parallel_text import check_is_text
+from keras_transformer.recipes.run_files import check_model, count_hypotheses, read_format
 
 # A translation has a line, and columns beside it.
 ONE_LINE = str.maketrans("\t\r\n", "   ")
@@ -31,15 +36,22 @@ ONE_LINE = str.maketrans("\t\r\n", "   ")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("model", metavar="MODEL", help="a run, an export or a directory of exports")
+    add_model(parser)
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="plain or gzip; standard input when not given"
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a text a line, plain or gzip (default: standard input)",
     )
-    parser.add_argument("--output", metavar="FILE", help="standard output when not given")
     parser.add_argument(
-        "--n-best", type=positive_integer, metavar="N", help="translations of each line"
+        "--output", metavar="FILE", help="gzip where it ends in .gz (default: standard output)"
     )
-    parser.add_argument("--scores", action="store_true", help="print the score before the text")
+    parser.add_argument(
+        "--n-best", type=positive_integer, metavar="N", help="translations of each line, best first"
+    )
+    parser.add_argument(
+        "--scores", action="store_true", help="print the score and a tab before the text"
+    )
     parser.add_argument(
         "--alignments",
         action="store_true",
@@ -49,15 +61,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split-sentences",
         action=argparse.BooleanOptionalAction,
-        help="translate each sentence of a line on its own (default: as exported)",
+        help="translate each sentence of a line on its own (default: as MODEL does)",
     )
     parser.add_argument(
-        "--batch-size", type=positive_integer, default=512, metavar="N", help="lines at a time"
+        "--batch-size",
+        type=positive_integer,
+        default=512,
+        metavar="N",
+        help="lines at a time (default: 512)",
     )
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="symbols with spaces between them, as a model of characters or phones has them",
+        help="read and write symbols with spaces between them, where the model is of characters, "
+        "phones or tags (default: words as the training file has them)",
     )
     add_search(parser)
     parser.epilog = examples(
@@ -71,21 +88,22 @@ def run(args: argparse.Namespace, program: Program) -> None:
     """Translates, and tells how many lines were too long."""
     if args.alignments and (args.n_best or args.scores or args.split_sentences is not None):
         raise ValueError("--alignments goes without --n-best, --scores and --split-sentences")
-    check_is_there(args.model)
+    check_model(args.model, args.beam_size, args.length_penalty)
     check_files(args.file)
-    use_tensorflow()
-    from keras_transformer.recipes.parallel_text import check_is_text
-    from keras_transformer.recipes.runs import open_signatures, read_format
-
+    check_output(args.output)
+    form = "text" if args.raw else read_format(args.model)
+    if args.alignments and form not in ("text", "dates"):
+        raise ValueError(f"--alignments needs --raw for a model of the format {form}")
+    check_number(args.n_best, count_hypotheses(args.model, args.beam_size))
     # Whatever the locale says: so is the input.
     sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_input(args.file))
         stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")
-        form = "text" if args.raw else read_format(args.model)
-        if args.alignments and form not in ("text", "dates"):
-            raise ValueError(f"--alignments needs --raw for a model of the format {form}")
+        use_tensorflow()
+        from keras_transformer.recipes.runs import open_signatures
+
         signatures = open_signatures(
             args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
         )
@@ -99,8 +117,17 @@ def run(args: argparse.Namespace, program: Program) -> None:
             output.flush()
             if args.file and sys.stderr.isatty():
                 print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
-    note = f"; {too_long:,} were too long for the model and have no translation" if too_long else ""
-    print(f"\r{count:,} lines translated{note}", file=sys.stderr)
+    note = f"; too long for the model, without a translation: {too_long:,}" if too_long else ""
+    print(f"\r{count:,} line{'s' * (count != 1)} translated{note}", file=sys.stderr)
+
+
+def check_number(count: int | None, most: int | None) -> None:
+    """Raises `ValueError` for more translations of a text than the model gives."""
+    if count is not None and most is not None and count > most:
+        raise ValueError(
+            f"--n-best must be at most {most}, the beam of the model. Received: {count}. "
+            "With a run, --beam-size makes it wider"
+        )
 
 
 def answers(
@@ -108,8 +135,6 @@ def answers(
 ) -> list[dict[str, Any]]:
     """The answer of each line: its translations, their scores, and where they were read."""
     import tensorflow as tf
-
-    from keras_transformer.recipes.pair_formats import decode_target, encode_source
 
     if form in ("text", "dates"):
         text = tf.constant(lines)
@@ -131,12 +156,7 @@ def answers(
             num_hypotheses=tf.fill([number], count),
             split_sentences=tf.fill([number], int(args.split_sentences)),
         )
-    most = found["scores"].shape[1]
-    if count > most:
-        raise ValueError(
-            f"--n-best must be at most {most}, the beam of the model. With a run, --beam-size "
-            "makes it wider"
-        )
+    check_number(args.n_best, found["scores"].shape[1])
     made = []
     for row, line in enumerate(lines):
         answer = found_ones(found["translations"][row, :count], found["scores"][row, :count])

@@ -13,6 +13,7 @@ __all__ = [
 
 if not _is_command():
     from keras_transformer.recipes.evaluation import Score, evaluate
-    from keras_transformer.recipes.runs import find_export, load_translator
+    from keras_transformer.recipes.run_files import find_export
+    from keras_transformer.recipes.runs import load_translator
     from keras_transformer.recipes.settings import Settings
     from keras_transformer.recipes.training import train

@@ -152,15 +152,3 @@ def say_which_precision_pays(settings: Settings, cpuinfo: str | Path = "/proc/cp
         say("  note: this processor has no instructions for bfloat16; float32 is faster here")
     if settings.precision == "float32" and has_bfloat16 and is_wide(settings):
         say("  note: --precision mixed_bfloat16 is about 1.5 times as fast on this processor")
-
-
-def describe(settings: Settings) -> str:
-    """What the model is, for the files of a run."""
-    if settings.model == "transformer":
-        return f"Transformer, preset {settings.preset}"
-    attention = f"{settings.similarity} attention".replace("none", "no")
-    sampling = f", scheduled sampling {settings.scheduled_sampling:g}"
-    return (
-        f"recurrent, {settings.cell.upper()}, {attention}"
-        f"{sampling if settings.scheduled_sampling else ''}, preset {settings.preset}"
-    )

@@ -17,17 +17,23 @@ import keras
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.recipes.parallel_text import Pair
-from keras_transformer.recipes.run_readme import readme_of
-from keras_transformer.recipes.runs import (
+from keras_transformer.recipes.run_files import (
+    PREDICTIONS,
     SETTINGS,
     check_version,
     export_numbers,
     find_export,
     is_run,
-    load_model,
     read_card,
+    read_predictions,
+    read_run,
 )
-from keras_transformer.recipes.settings import Settings, read_settings
+from keras_transformer.recipes.run_readme import readme_of
+from keras_transformer.recipes.runs import load_model
+from keras_transformer.recipes.settings import Settings
+
+SUMMARY, README = "summary.txt", "README.txt"  # written last: with them the run is tested
+TEST = ("beam_size", "length_penalty", "bleu_tokenize", "xla_export", "split_sentences")
 
 
 class RunDirectory:
@@ -36,54 +42,87 @@ class RunDirectory:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
 
-    def open(self, settings: Settings, **facts: Any) -> None:
-        """Makes the directory, or checks that the one there is of a run with these settings.
+    def check(self, settings: Settings, **facts: Any) -> str:
+        """Checks that the path is free, or of a run with these settings.
 
         Args:
             settings: of the run. What is `free` in them may change.
             **facts: what else must stay, as a digest of the pairs.
-        """
-        settings = in_utf8(settings)
-        if (self.path / SETTINGS).exists():
-            found, found_facts = self.read_settings()
-            differing = found.differences(settings)
-            changed = (
-                f"{name} was {found_facts.get(name)!r} and is {value!r}"
-                for name, value in facts.items()
-                if found_facts.get(name) != value
-            )
-            differing = ", ".join(filter(None, [differing, *changed]))
-            if differing and (self.epochs_done() or (self.path / "export").exists()):
-                raise ValueError(
-                    f"{self.path} holds another run: {differing}. Give another --output, or go on "
-                    f"with that run: keras-transformer train --config {self.path / SETTINGS} "
-                    f"--output {self.path}"
-                )
-            if differing:  # nothing was trained with the old settings: what is left of them can go
-                for pattern in ("*.tokenizer", "model.keras*"):
-                    for leftover in self.path.glob(pattern):
-                        leftover.unlink()
-                shutil.rmtree(self.path / "epochs", ignore_errors=True)
-        elif self.path.exists() and not self._is_free():
-            check_version(self.path)
-            raise ValueError(
-                f"{self.path} exists and is no run of this program. Give another --output."
-            )
-        else:
-            self.path.mkdir(parents=True, exist_ok=True)
-        self.write(SETTINGS, settings.to_toml(run=facts))
 
-    def read_settings(self) -> tuple[Settings, dict[str, Any]]:
-        """Returns the settings of the run, and what else it began with."""
-        values, facts = read_settings(self.path / SETTINGS)
-        return Settings.from_preset(**values), facts
+        Returns:
+            What differs in a run of which nothing is trained yet.
+        """
+        if not (self.path / SETTINGS).exists():
+            if self.path.exists() and not self._is_free():
+                check_version(self.path)
+                raise ValueError(
+                    f"{self.path} exists and is no run of this program. Give another --output."
+                )
+            return ""
+        found, found_facts = read_run(self.path)
+        changed = (
+            f"{name} was {found_facts.get(name)!r} and is {value!r}"
+            for name, value in facts.items()
+            if found_facts.get(name) != value
+        )
+        differing = ", ".join(filter(None, [found.differences(in_utf8(settings)), *changed]))
+        if differing and (self.epochs_done() or (self.path / "export").exists()):
+            raise ValueError(
+                f"{self.path} holds another run: {differing}. Give another --output, or go on "
+                f"with that run: keras-transformer train --config {self.path / SETTINGS} "
+                f"--output {self.path}"
+            )
+        return differing
+
+    def open(self, settings: Settings, **facts: Any) -> None:
+        """Makes the directory, or goes on with the one there after `check`, whose arguments it has.
+
+        The test of before counts no more where its search differs.
+        """
+        if self.check(settings, **facts):  # nothing was trained: what is left of it can go
+            for pattern in ("*.tokenizer", "model.keras*"):
+                for leftover in self.path.glob(pattern):
+                    leftover.unlink()
+            shutil.rmtree(self.path / "epochs", ignore_errors=True)
+        elif (self.path / SETTINGS).exists():
+            found, found_facts = read_run(self.path)
+            facts = found_facts | facts
+            if found.differences(settings, TEST):
+                self.forget_test()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write(SETTINGS, in_utf8(settings).to_toml(run=facts))
+
+    def note(self, **facts: Any) -> None:
+        """Adds to the settings what the run found out."""
+        settings, found = read_run(self.path)
+        self.write(SETTINGS, settings.to_toml(run=found | facts))
+
+    def summary(self) -> str:
+        """The lines that say how good the run is; none before its test."""
+        file = self.path / SUMMARY
+        return file.read_text(encoding="utf-8").strip() if file.exists() else ""
+
+    def forget_test(self) -> None:
+        """Takes away what says that the run is tested."""
+        for name in (SUMMARY, README):
+            (self.path / name).unlink(missing_ok=True)
+
+    def is_tested(self, pairs: Sequence[Pair]) -> bool:
+        """Whether the model of the run was tested with these pairs, and exported if it can be."""
+        needed = [SUMMARY, PREDICTIONS]
+        if read_run(self.path)[0].backend == "tensorflow":
+            needed += [README, "export"]
+        if not all((self.path / name).exists() for name in needed):
+            return False
+        tested = [(row["source"], row["reference"]) for row in read_predictions(self.path)]
+        return tested == list(pairs)
 
     def check_start(self, settings: Settings, names: Iterable[str]) -> None:
         """Checks that a run with these settings can start from the model of this one."""
         check_version(self.path)
         if not is_run(self.path):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
-        if differing := self.read_settings()[0].differences(settings, names):
+        if differing := read_run(self.path)[0].differences(settings, names):
             raise ValueError(f"{self.path} is no run to start from: {differing}.")
 
     def _is_free(self) -> bool:
@@ -105,6 +144,19 @@ class RunDirectory:
     def epochs_done(self) -> int:
         """Returns the number of finished epochs."""
         return ExactResume(self.path).epoch
+
+    def minutes_done(self) -> float:
+        """Returns the minutes that the finished epochs took."""
+        return sum(row["seconds"] for row in self.read_history(self.epochs_done())) / 60
+
+    def is_trained(self, settings: Settings) -> bool:
+        """Whether the epochs or the minutes of the settings are over."""
+        return self.epochs_done() >= settings.epochs or self.minutes_done() >= settings.minutes
+
+    @property
+    def progress(self) -> str:
+        """How long the run was trained, in words."""
+        return f"{self.epochs_done()} epochs, {self.minutes_done():.1f} minutes of training"
 
     def write_history(self, rows: Sequence[dict[str, float]]) -> None:
         """Writes history.csv, a list of one dict an epoch."""
@@ -137,21 +189,24 @@ class RunDirectory:
         """Writes translations.txt, and predictions.tsv with sources and references too."""
         lines = [" ".join(text.split("\n")) for text in outputs]
         self.write("translations.txt", "".join(f"{line}\n" for line in lines))
-        scratch = self.path / ".predictions.tsv"
+        scratch = self.path / f".{PREDICTIONS}"
         with open(scratch, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter="\t", lineterminator="\n")
             writer.writerow(["source", "reference", "output"])
             writer.writerows([*pair, output] for pair, output in zip(pairs, outputs, strict=True))
-        os.replace(scratch, self.path / "predictions.tsv")
+        os.replace(scratch, self.path / PREDICTIONS)
 
-    def write_readme(self, title: str, model: str, summary: str, pair: tuple[str, str]) -> None:
-        """Writes README.txt, once there is an export; see `readme_of`."""
+    def write_readme(self) -> None:
+        """Writes README.txt of the test and the newest export; see `readme_of`."""
         export = find_export(self.path)
         if export is None:
             raise ValueError(f"{self.path} must have an export. Write it first")
-        text = readme_of(self.path, title, model, summary, pair, export.name, read_card(export))
+        first = read_predictions(self.path)[0]
+        pair = first["source"], first["reference"]
+        name = read_run(self.path)[0].model_name
+        text = readme_of(self.path, name, self.summary(), pair, export.name, read_card(export))
         here = str(self.path.absolute())
-        self.write("README.txt", text.replace(here, as_utf8(here)))
+        self.write(README, text.replace(here, as_utf8(here)))
 
     def export(self, translator: Any, scores: str) -> None:
         """Writes the SavedModel of the newest number; `scores` go on its card.
@@ -172,7 +227,7 @@ class RunDirectory:
 
     def card(self, scores: str) -> dict[str, Any]:
         """What the model card of an export says of the run."""
-        settings, facts = self.read_settings()
+        settings, facts = read_run(self.path)
         # JSON has no infinity, which is no limit.
         data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
         return {"languages": languages_of(settings), "data": data, "scores": scores}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 README = """\
-{title}
+A model trained with keras_transformer.
 Model: {model}
 
 {summary}
@@ -58,7 +58,6 @@ FILES = {
 
 def readme_of(
     path: str | PathLike[str],
-    title: str,
     model: str,
     summary: str,
     pair: tuple[str, str],
@@ -69,7 +68,6 @@ def readme_of(
 
     Args:
         path: the directory of the run.
-        title: what the run made.
         model: what was trained, in a few words.
         summary: the figures of the test.
         pair: a source and its reference.
@@ -86,7 +84,6 @@ def readme_of(
     files = {name: told for name, told in FILES.items() if (path / name).exists()}
     known = languages["source"] and languages["target"]
     return README.format(
-        title=title,
         model=model,
         summary=summary,
         languages=f" (from {languages['source']} to {languages['target']})" if known else "",

@@ -1,66 +1,29 @@
-"""Opens what a training left: its export, or a `Translator` of its model."""
+"""Opens a run or an export: a `Translator` of a run's model, or the functions of a SavedModel."""
 
-import csv
 import importlib
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_transformer import decoding
 from keras_transformer.decoding.search import Search
-from keras_transformer.recipes.settings import Settings, read_settings
+from keras_transformer.recipes.run_files import (
+    PREDICTIONS,
+    change_search,
+    check_model,
+    check_run,
+    find_export,
+    is_run,
+    read_predictions,
+    read_run,
+)
+from keras_transformer.recipes.settings import Settings
 
-CARD = Path("assets.extra", "model_card.json")
-SETTINGS = "settings.toml"
-EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
-
-
-def find_export(path: str | PathLike[str]) -> Path | None:
-    """Returns the SavedModel in `path`, or the newest in it or in its `export`; None if none.
-
-    Args:
-        path: a SavedModel, a directory of versions such as `export`, or the directory of a run.
-
-    Example:
-
-    >>> find_export("nowhere") is None
-    True
-    """
-    path = Path(path)
-    if (path / "saved_model.pb").exists():
-        return path
-    for parent in (path, path / "export"):
-        numbers = [
-            n for n in export_numbers(parent) if (parent / str(n) / "saved_model.pb").exists()
-        ]
-        if numbers:
-            return parent / str(max(numbers))
-    return None
-
-
-def export_numbers(parent: str | PathLike[str]) -> list[int]:
-    """The numbers of the versions in a directory of exports, whole or not."""
-    return [int(child.name) for child in Path(parent).glob("*") if child.name.isdigit()]
-
-
-def is_run(path: str | PathLike[str]) -> bool:
-    """Whether `path` is the directory of a training with a model."""
-    return all((Path(path) / name).exists() for name in (SETTINGS, "model.keras"))
-
-
-def check_version(path: str | PathLike[str]) -> None:
-    """Raises `ValueError` for a run of version 0.1.0, which this version cannot go on with."""
-    path = Path(path)
-    if (path / EARLIER_SETTINGS).exists() and not (path / SETTINGS).exists():
-        raise ValueError(
-            f"{path} is a run of version 0.1.0, whose export in {path / 'export'} still "
-            "translates. To export it anew, use that version: "
-            '`pip install "keras-transformer-components==0.1.0"`'
-        )
+FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 
 
 def load_model(path: str | PathLike[str]) -> keras.Model:
@@ -70,42 +33,13 @@ def load_model(path: str | PathLike[str]) -> keras.Model:
     return keras.saving.load_model(path)
 
 
-def read_card(export: str | PathLike[str]) -> dict[str, Any]:
-    """Returns the model card of a SavedModel, empty where it has none."""
-    file = Path(export) / CARD
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-
-
-def read_format(path: str | PathLike[str]) -> str:
-    """The format of the pairs that a run or an export learnt; "text" where nothing says another."""
-    file = Path(path) / SETTINGS
-    if file.exists():
-        return read_settings(file)[0].get("format", "text")
-    export = find_export(path)
-    data = read_card(export).get("data") if export else None
-    return data.get("format", "text") if isinstance(data, dict) else "text"
-
-
-def read_predictions(path: str | PathLike[str]) -> list[dict[str, str]]:
-    """The sources, references and outputs of the test of a run, as the model reads and writes.
-
-    Raises:
-        ValueError: when the directory has none.
-    """
-    file = Path(path) / "predictions.tsv"
-    if not file.exists():
-        raise ValueError(f"{path} has no predictions.tsv of a run. Give --source and --reference")
-    with open(file, newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened, delimiter="\t"))
-
-
 def load_translator(path: str | PathLike[str], **options: Any) -> Any:
-    """Returns a `Translator` of a run's model, with the settings of the run's newest export.
+    """Returns a `Translator` of a run's model, with the settings of the run.
 
     Args:
         path: the directory of a run.
-        **options: arguments of `Translator` in place of the export's, and `beam_size` and
-            `length_penalty` in place of those of its search. None leaves a setting as it is.
+        **options: arguments of `Translator`, and `beam_size` and `length_penalty` of the search,
+            in place of the run's. None leaves a setting as it is.
 
     Raises:
         ValueError: when `path` is no run, or for a bad option.
@@ -115,41 +49,60 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
     >>> load_translator("nowhere")
     Traceback (most recent call last):
         ...
-    ValueError: nowhere must be the directory of a run, with settings.toml and model.keras. ...
+    ValueError: nowhere: there is no such directory. Check the path
     """
     from keras_transformer.serving import Translator
     from keras_transformer.text import load_tokenizer
 
     path = Path(path)
-    check_version(path)
-    if not is_run(path):
-        raise ValueError(
-            f"{path} must be the directory of a run, with settings.toml and model.keras. "
-            "`keras-transformer train` writes one"
-        )
+    check_run(path)
+    given = {name: value for name, value in options.items() if value is not None}
+    own = read_run(path)[0]
+    settings = change_search(own, given.pop("beam_size", None), given.pop("length_penalty", None))
+    if "split_sentences" not in given:
+        given["split_sentences"] = splits_sentences(path)
     target = path / "target.tokenizer"
-    settings = Settings.from_preset(**read_settings(path / SETTINGS)[0])
-    search = make_search(settings)
-    kept: dict[str, Any] = {
+    of_run = {
+        "search": make_search(settings),
         "max_source_length": settings.max_length,
         "jit_compile": settings.xla_export,
-        "split_sentences": bool(settings.split_sentences),
     }
-    if export := find_export(path):
-        card = read_card(export)
-        if card.get("search"):
-            search = search_of(card)
-        kept |= {**card.get("limits", {}), **card}
-    names = ("max_length", "max_source_length", "split_sentences", "separator", "jit_compile")
-    kept = {name: kept[name] for name in names if name in kept}
-    given = {name: value for name, value in options.items() if value is not None}
-    search = changed_search(search, given.pop("beam_size", None), given.pop("length_penalty", None))
     return Translator(
         load_model(path / "model.keras"),
         load_tokenizer(path / "source.tokenizer"),
         load_tokenizer(target) if target.exists() else None,
-        **{"search": search, **kept, **given},
+        **{**of_run, **given},
     )
+
+
+def splits_sentences(path: str | PathLike[str]) -> bool:
+    """Whether the model of a run reads each sentence of a text on its own.
+
+    The settings say it, or else what the training found in its texts. A training without
+    TensorFlow cannot look for sentences: then the texts of the test tell.
+    """
+    settings, facts = read_run(path)
+    if settings.split_sentences is not None:
+        return settings.split_sentences
+    if "split_sentences" in facts:
+        return bool(facts["split_sentences"])
+    if settings.format != "text" or not (Path(path) / PREDICTIONS).exists():
+        return False
+    return share_of_several([row["source"] for row in read_predictions(path)]) < FEW_TEXTS
+
+
+def share_of_several(texts: Sequence[str]) -> float:
+    """The share of texts that have several sentences.
+
+    Example:
+
+    >>> share_of_several(["A dog runs.", "A dog. It runs."])
+    0.5
+    """
+    from keras_transformer.serving.sentences import find_sentences
+
+    counts = np.bincount(find_sentences(list(texts)).texts.numpy(), minlength=len(texts))
+    return float(np.mean(counts > 1))
 
 
 def make_search(settings: Settings) -> Search:
@@ -172,25 +125,6 @@ def search_of(card: Mapping[str, Any]) -> Search:
     return kind.from_config(found["settings"])
 
 
-def changed_search(search: Any, beam_size: int | None, length_penalty: float | None) -> Search:
-    """Returns a search with another beam or length penalty; None leaves it as it is."""
-    if beam_size is None and length_penalty is None:
-        return search
-    is_beam = isinstance(search, decoding.BeamSearch)
-    if length_penalty is not None and (beam_size == 1 or (beam_size is None and not is_beam)):
-        raise ValueError("a length penalty needs a beam of at least 2. Give a beam size too")
-    settings = search.get_config()
-    if beam_size == 1 or not is_beam:  # what every search has
-        settings = {name: settings[name] for name in decoding.GreedySearch().get_config()}
-    if beam_size == 1:
-        return decoding.GreedySearch(**settings)
-    if beam_size is not None:
-        settings |= {"beam_size": beam_size, "num_hypotheses": beam_size}
-    if length_penalty is not None:
-        settings["length_penalty"] = length_penalty
-    return decoding.BeamSearch(**settings)
-
-
 class Signatures(dict[str, Any]):
     """The functions of an export by their names."""
 
@@ -199,41 +133,32 @@ class Signatures(dict[str, Any]):
 
 
 def open_signatures(path: str | PathLike[str], **options: Any) -> Signatures:
-    """Returns the functions of strings of an export, or of a run's model.
+    """Returns the functions of strings of a run's model, or of an export.
 
     The functions are those of `serving.export`: "n_best", "translate", "score", "align" and so on,
     called with tensors by name.
 
     Args:
-        path: a SavedModel, a directory of versions, or a run.
-        **options: as in `load_translator`; with any that is not None `path` must be a run.
+        path: a run, whose exports are left alone; a SavedModel, or a directory of versions.
+        **options: `beam_size` and `length_penalty` of the search of a run; None leaves its own.
 
     Raises:
-        ValueError: when there is neither an export nor a run.
+        ValueError: when there is neither an export nor a run, or an export's search would change.
     """
     import tensorflow as tf
     import tensorflow_text  # noqa: F401  (registers the operations of a SavedModel)
 
     from keras_transformer.serving.saved_model import tensorflow_path
 
-    export = find_export(path)
-    changed = [name for name, value in options.items() if value is not None]
-    if changed and not is_run(path):
-        raise ValueError(
-            f"{path} must be the directory of a run to change {', '.join(changed)}: an "
-            "export keeps its search"
-        )
-    if export is not None and not changed:
-        model = tf.saved_model.load(tensorflow_path(export))
-        # The functions need the model's variables as long as they are used.
-        return Signatures(
-            {name: _Kept(function, model) for name, function in model.signatures.items()}
-        )
-    if not is_run(path):
-        raise ValueError(f"{path} holds neither an export nor a run. Check the path")
-    translator = load_translator(path, **options)
-    functions = translator.string_functions.signatures
-    return Signatures({name: _Kept(function, translator) for name, function in functions.items()})
+    check_model(path, **options)
+    if is_run(path):
+        needed: Any = load_translator(path, **options)
+        functions = needed.string_functions.signatures
+    else:
+        needed = tf.saved_model.load(tensorflow_path(find_export(path) or path))
+        functions = needed.signatures
+    # The functions need the model's variables as long as they are used.
+    return Signatures({name: _Kept(function, needed) for name, function in functions.items()})
 
 
 class _Kept:

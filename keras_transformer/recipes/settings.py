@@ -40,18 +40,18 @@ class Settings:
 
     Attributes:
         preset: name of the preset that the other settings change.
-        format: what the pairs are. "dates" are made from CLDR. "text" is subwords of two files, or
-            of two tab-separated columns. "characters" splits two columns into characters.
-            "inflection" has the columns lemma, form and tags, "g2p" word and phones. "scan" has
-            lines as "IN: jump twice OUT: I_JUMP I_JUMP".
+        format: what the pairs are. "dates" are made from CLDR, without files. "text" is subwords
+            of two files, or of two tab-separated columns. "characters" splits two columns into
+            characters. "inflection" has the columns lemma, form and tags, "g2p" word and phones.
+            "scan" has lines as "IN: jump twice OUT: I_JUMP I_JUMP".
         train: the file of pairs, or the source and the target file, plain or gzip.
-        validation: the same for validation; held out of the training pairs when not given.
-        test: the same for the test; held out of the training pairs when not given.
+        validation: pairs for validation; held out of the training pairs when not given.
+        test: pairs for the test; held out of the training pairs when not given.
         source_locale: locale of the sources of dates.
         target_locale: locale of the targets of dates.
         vocab_size: number of subwords, special ids included.
         separate_vocabularies: whether each side has a vocabulary of its own.
-        lowercase: whether the case of all texts is folded.
+        lowercase: whether all texts are read and written in small letters.
         normalization: "identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf", or a file of rules of
             sentencepiece (.tsv).
         source_normalization: normalization of the sources, where it is another.
@@ -71,29 +71,30 @@ class Settings:
         similarity: similarity of its attention; "general" is bilinear.
         scheduled_sampling: share of the target tokens that the recurrent model writes itself.
         epochs: number of passes over the training pairs.
-        minutes: minutes of training after which it stops.
+        minutes: stops at the end of the epoch in which so many minutes of training are over.
         tokens_per_batch: tokens of either side of a batch, padding included.
-        batches_per_epoch: batches of an epoch; 0: all pairs once.
+        batches_per_epoch: batches of an epoch; 0: as many as all pairs make.
         max_shapes: number of shapes of batch; each is compiled once.
         learning_rate: largest learning rate, at the end of the warm-up.
         warmup_steps: updates of the warm-up.
         label_smoothing: share of the target that is spread over the vocabulary.
         clip_norm: largest norm of all gradients together; 0: no limit.
         r_drop: weight of R-drop, which draws the dropout twice a step; 0: none.
-        subword_dropout: share of merges left out, anew each epoch; two: of sources, of targets.
-        both_directions: number of first epochs that also train on the pairs turned round.
+        subword_dropout: rate of BPE dropout, the share of merges left out at random; two rates are
+            of sources and of targets.
+        both_directions: number of first epochs that also train from target to source.
         start_from: directory of another run, whose model and vocabularies it begins with.
-        accumulate: number of batches of an update.
-        precision: policy of the activations.
+        accumulate: number of batches whose gradients make one update.
+        precision: Keras's dtype policy.
         backend: Keras's backend; KERAS_BACKEND when not given.
-        steps_per_execution: updates in one call of a GPU, with "jax".
+        steps_per_execution: updates in one call of a GPU; above 1 with "jax" alone.
         seed: seed of weights, batches, dropout and what is held out.
         tensorboard: whether to write OUTPUT/tensorboard too.
-        measure_every: epochs from one measurement of the quality to the next; the best model is
-            kept. 0: the model of the lowest validation loss is kept.
-        average: number of last epochs whose mean is kept; 0: no mean.
+        measure_every: translates the validation pairs every so many epochs and keeps the best
+            model. 0 keeps the model of the lowest validation loss.
+        average: keeps the mean of the weights of so many last epochs; 0: no mean.
         beam_size: number of hypotheses of the search; 1 is greedy.
-        length_penalty: penalty of the search; above 0 favours long translations.
+        length_penalty: from 0 to 10; the larger, the longer the translations.
         bleu_tokenize: sacreBLEU's tokenizer; zh for Chinese, char for Japanese, Korean, Thai.
         xla_export: whether XLA compiles the search of the export: faster, and TensorFlow Serving
             needs a flag.
@@ -240,6 +241,16 @@ class Settings:
         if self.beam_size == 1:
             return "greedy search"
         return f"beam {self.beam_size}, length penalty {self.length_penalty:g}"
+
+    @property
+    def model_name(self) -> str:
+        """The model in a few words."""
+        if self.model == "transformer":
+            return f"Transformer, preset {self.preset}"
+        attention = f"{self.similarity} attention".replace("none", "no")
+        share = self.scheduled_sampling
+        sampling = f", scheduled sampling {share:g}" if share else ""
+        return f"recurrent, {self.cell.upper()}, {attention}{sampling}, preset {self.preset}"
 
     @property
     def has_subwords(self) -> bool:

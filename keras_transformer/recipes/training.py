@@ -19,17 +19,23 @@ from keras_transformer.callbacks import (
     TranslationQuality,
 )
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.recipes.build import build_model, describe, say_which_precision_pays
+from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.corpus import Corpus, digest_of, read_corpus, split_sides
 from keras_transformer.recipes.evaluation import Score, evaluate
 from keras_transformer.recipes.parallel_text import Pair
-from keras_transformer.recipes.run_directory import CheckLoss, KeepHistory, RunDirectory, say
-from keras_transformer.recipes.runs import make_search
+from keras_transformer.recipes.run_directory import (
+    SUMMARY,
+    CheckLoss,
+    KeepHistory,
+    RunDirectory,
+    say,
+)
+from keras_transformer.recipes.run_files import read_predictions
+from keras_transformer.recipes.runs import FEW_TEXTS, make_search, share_of_several
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
 
 NUM_SAMPLES = 3
-FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
 NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
@@ -83,11 +89,20 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
 
 def go_through(settings: Settings, directory: RunDirectory) -> Run:
     """Reads the texts, trains what is left to train, and tests."""
-    corpus = read_corpus(settings)
+    directory.check(settings)  # before a large corpus is read
     if settings.start_from and not directory.epochs_done():  # then it needs the other no more
         RunDirectory(settings.start_from).check_start(settings, START)
+    corpus = read_corpus(settings)
     pairs = [*corpus.train, *corpus.validation]
     directory.open(settings, training_pairs=len(corpus.train), pairs_digest=digest_of(pairs))
+    if directory.is_trained(settings) and directory.is_tested(corpus.test):
+        say(
+            f"{directory.path} is finished: {directory.progress}. "
+            "To go on, give more --epochs or --minutes."
+        )
+        outputs = [row["output"] for row in read_predictions(directory.path)]
+        return measure(directory, settings, corpus.test, outputs)
+    directory.forget_test()
     texts = open_texts(directory, settings, corpus)
     train_model(directory, settings, texts)
     return finish_run(directory, settings, texts)
@@ -125,17 +140,16 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
-    minutes_done = sum(row["seconds"] for row in history) / 60
     model = build_model(settings, **texts.special_ids, **texts.vocab_sizes)
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)
     translate = texts.translator(model, GreedySearch())
     quality = measure_quality(directory, settings, texts.corpus.validation, translate, average)
-    is_trained = epochs_done >= settings.epochs or minutes_done >= settings.minutes
+    is_trained = directory.is_trained(settings)
     # Stopped while the quality of the last epoch was measured, a run measures it now.
     if is_trained and (quality is None or quality.last_measured >= epochs_done):
-        say(f"Already trained: {epochs_done} epochs, {minutes_done:.1f} minutes.")
+        say(f"Already trained: {directory.progress}.")
         return
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {directory.path}")
@@ -216,7 +230,7 @@ def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
     shapes = sum(len(data.report.shapes) for data in datasets)
     compiling = f"; the first epoch also compiles {shapes} shapes" if model.jit_compile else ""
     say(
-        f"Training a model of {model.count_params():,} parameters ({describe(settings)}) on "
+        f"Training a model of {model.count_params():,} parameters ({settings.model_name}) on "
         f"{settings.backend}{compiling} ..."
     )
     say_which_precision_pays(settings)
@@ -274,39 +288,44 @@ def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run
         options["jit_compile"] = settings.xla_export
         options["split_sentences"] = reads_single_sentences(settings, texts.corpus.train)
     translator = texts.translator(model, search, **options)
-    sources, references = split_sides(texts.corpus.test)
+    sources, _ = split_sides(texts.corpus.test)
     say(f"Translating {len(sources):,} test sentences, {settings.search_name} ...")
     outputs = translator(sources, progress=sys.stdout.isatty())
     directory.write_translations(texts.corpus.test, outputs)
-    scores = measure_test(settings, outputs, references)
-    summary = summarize(settings, scores, len(references))
+    made = measure(directory, settings, texts.corpus.test, outputs)
     if importlib.util.find_spec("matplotlib"):
         directory.draw_learning_curve()
         draw_attention(directory, settings, texts, model, sources, outputs)
     if settings.backend == "tensorflow":
-        directory.export(translator, summary)
-        title = "A model trained with keras_transformer."
-        directory.write_readme(title, describe(settings), summary, texts.corpus.test[0])
+        directory.note(split_sentences=options["split_sentences"])
+        directory.export(translator, made.summary)
+    directory.write(SUMMARY, f"{made.summary}\n")
+    if settings.backend == "tensorflow":
+        directory.write_readme()
         say(f"Wrote {directory.path}: see README.txt there.")
     else:
         say(f"Export it where TensorFlow is: keras-transformer export {directory.path}")
-    directory.write("summary.txt", f"{summary}\n")
-    return Run(directory, scores, summary)
+    return made
 
 
 def reads_single_sentences(settings: Settings, train: list[Pair]) -> bool:
     """Whether the export divides texts into sentences: as asked, or as the training texts are."""
     if settings.split_sentences is not None or settings.format != "text":
         return bool(settings.split_sentences)
-    from keras_transformer.serving.sentences import find_sentences
-
-    found = find_sentences([source for source, _ in train]).texts.numpy()
-    several = np.bincount(found, minlength=len(train)) > 1
-    share = several.sum() / len(train)
-    split = bool(share < FEW_TEXTS)
+    share = share_of_several([source for source, _ in train])
+    split = share < FEW_TEXTS
     how = "each sentence on its own" if split else "texts whole"
     say(f"{share:.1%} of the sources have several sentences: the export reads {how}")
     return split
+
+
+def measure(
+    directory: RunDirectory, settings: Settings, test: list[Pair], outputs: list[str]
+) -> Run:
+    """The run with the scores of its outputs."""
+    references = split_sides(test)[1]
+    scores = measure_test(settings, outputs, references)
+    return Run(directory, scores, summarize(settings, scores, len(references)))
 
 
 def measure_test(settings: Settings, outputs: list[str], references: list[str]) -> list[Score]:

@@ -17,10 +17,12 @@ def run_directory(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("commands") / "letters"
     directory = RunDirectory(path)
-    directory.open(Settings(train=("letters.low", "letters.up"), seed=5))
+    options = dict(beam_size=3, max_length=32, xla_export=False, split_sentences=False)
+    directory.open(Settings(train=("letters.low", "letters.up"), seed=5, **options))
     directory.save_model(translator().model, "model.keras")
     translator().source_tokenizer.save(path / "source.tokenizer")
     directory.export(translator(), "Exact match: 98 %")
+    directory.write_translations([("abc", "CBA"), ("g", "G")], ["CBA", "G"])
     directory.write("summary.txt", "Exact match: 98 %\n")
     return path
 

@@ -62,6 +62,7 @@ def symbols(tmp_path):
     rows = ["source\treference\toutput", "a b\tb a\tb a", "c d\td c\tc c"]
     text = "".join(f"{row}\n" for row in rows)
     (tmp_path / "predictions.tsv").write_text(text, encoding="utf-8")
+    (tmp_path / "model.keras").touch()
     return tmp_path
 
 

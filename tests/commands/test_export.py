@@ -7,7 +7,7 @@ from tests.serving.trained import translator, words
 
 
 @pytest.mark.slow
-def test_an_export_has_the_search_of_the_line_and_the_card_of_before(
+def test_an_export_has_the_search_of_the_line_and_the_card_of_its_run(
     run_directory, figures, tmp_path
 ):
     output = tmp_path / "exports" / "1"
@@ -18,6 +18,8 @@ def test_an_export_has_the_search_of_the_line_and_the_card_of_before(
     assert card["search"]["settings"]["beam_size"] == 2
     assert card["jit_compile"] is False
     assert card["scores"] == "Exact match: 98 %"
+    assert card["data"]["train"] == ["letters.low", "letters.up"]
+    assert not (run_directory / "README.txt").exists()  # which tells of the exports in the run
     texts = words(5, seed=12)
     answer = tf.saved_model.load(str(output)).signatures["serving_default"](text=tf.constant(texts))
     assert [text.decode() for text in answer["translation"].numpy()] == translator()(texts)

@@ -14,15 +14,15 @@ def test_a_run_and_its_export_say_what_they_are(run_directory, command, figures)
 def test_other_directories_are_refused(tmp_path, command):
     status, _, err = command("info", tmp_path)
     assert status == 1
-    assert "holds neither an export nor a run" in err
+    assert "must be the directory of a run, with settings.toml and model.keras" in err
 
 
 def test_a_search_of_a_class_of_its_own_is_named(run_directory, command, monkeypatch):
-    from keras_transformer.recipes import runs
+    from keras_transformer.commands import info
 
-    original = runs.read_card
+    original = info.read_card
     monkeypatch.setattr(
-        runs, "read_card",
+        info, "read_card",
         lambda export: original(export) | {"search": {"class": "Mine", "settings": {}}},
     )  # fmt: skip
     status, out, _ = command("info", run_directory / "export" / "1")

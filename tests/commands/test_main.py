@@ -5,13 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import keras
 import pytest
 
 import keras_transformer
 from keras_transformer.commands import main as command_line
+from keras_transformer.recipes.settings import Settings
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "keras_transformer")
 
 
@@ -29,28 +32,73 @@ def test_the_help_of_a_command_has_three_examples_that_can_be_run(name, command)
         assert args.run.__module__ == f"keras_transformer.commands.{name}"
 
 
-def test_help_and_refusals_come_before_keras_is_imported():
+@pytest.fixture
+def files(tmp_path):
+    """The files of a run with its export, and of texts."""
+    run = tmp_path / "run"
+    (run / "export" / "1").mkdir(parents=True)
+    settings = Settings.from_preset(train="words.tsv", format="characters", beam_size=2)
+    (run / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    for name in ("model.keras", "export/1/saved_model.pb"):
+        (run / name).touch()
+    (tmp_path / "one").write_text("a\n", encoding="utf-8")
+    (tmp_path / "two").write_text("a\nb\n", encoding="utf-8")
+    return tmp_path
+
+
+# What each command refuses, and how its line begins.
+REFUSED = [
+    ("translate run one --n-best 0", "argument --n-best: must be a whole number of at least 1"),
+    ("translate nowhere", "nowhere: there is no such directory"),
+    ("translate .", ". must be the directory of a run, with settings.toml and model.keras"),
+    ("translate run nothing", "nothing: there is no such file"),
+    ("translate run run", "run: is a directory. Give a file"),
+    ("translate run one --output no/where", "--output must be in a directory that exists"),
+    ("translate run one --output run", "--output must be a file. Received: run, a directory"),
+    ("translate run one --n-best 3", "--n-best must be at most 2, the beam of the model. Receiv"),
+    ("translate run one --alignments", "--alignments needs --raw for a model of the format char"),
+    ("translate run one --beam-size 1 --length-penalty 1", "a length penalty needs a beam"),
+    ("translate run/export one --beam-size 3", "run/export must be the directory of a run to"),
+    ("evaluate --reference x", "give either MODEL or --translations"),
+    ("evaluate run", "run has no predictions.tsv of a run. Give --source and --reference"),
+    ("evaluate run --source one --reference two", "one has 1 lines, and there are 2 references"),
+    ("score run one two", "one has 1 lines and two has 2. Line n of one must translate line n"),
+    ("export run/export", "run/export must be the directory of a run"),
+    ("export run --output one/below", "--output must be in a directory. Received: one/below"),
+    ("serve nowhere", "nowhere: there is no such directory"),
+    ("explore run a --output no/where", "--output must be in a directory that exists"),
+    ("explore run   ", "SENTENCE must have at least one word"),
+    ("info .", ". must be the directory of a run"),
+    ("train --start-from nowhere", "nowhere: there is no such directory"),
+]
+
+
+def test_help_and_refusals_come_before_keras_is_imported(files):
     code = """
 import sys
+given = sys.argv[1:]
 sys.argv = ["keras-transformer"]
 from keras_transformer.commands.main import main
-for arguments in (["--help"], ["translate", "--help"], ["translate", "--n-best", "0"],
-                  ["translate", "nowhere"], ["serve", "nowhere"],
-                  ["evaluate", "--reference", "x"]):
+for line in given:
+    arguments = line.split(" ") if line.strip() == line else [*line.split(), " "]
     try:
         print("status", main(arguments))
     except SystemExit as ended:
         print("status", ended.code)
 print([name for name in ("keras", "tensorflow", "numpy") if name in sys.modules])
 """
+    lines = [line for line, _ in REFUSED]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True
-    )
+        [sys.executable, "-c", code, "--help", "translate --help", *lines],
+        capture_output=True, encoding="utf-8", check=True, cwd=files,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
     assert done.stdout.endswith("[]\n"), done.stdout
-    assert re.findall(r"status (\d)", done.stdout) == ["0", "0", "1", "1", "1", "1"]
+    assert re.findall(r"status (\d)", done.stdout) == ["0", "0"] + ["1"] * len(REFUSED)
     errors = done.stderr.splitlines()
-    assert len(errors) == 4
-    assert all(line.startswith("error: ") for line in errors)
+    assert len(errors) == len(REFUSED)
+    for error, (line, beginning) in zip(errors, REFUSED, strict=True):
+        assert error.startswith(f"error: {beginning}"), line
 
 
 @pytest.mark.slow

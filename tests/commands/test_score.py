@@ -19,7 +19,7 @@ def test_each_pair_and_all_pairs_have_their_figures(run_directory, tmp_path, com
     perplexity = math.exp(-sum(expected) / 6)
     assert out.splitlines()[-1] == f"Perplexity {perplexity:.4f} over 6 tokens"
     assert out.splitlines()[2] == "too long"
-    assert "1 pairs are too long" in out
+    assert "Too long for the model, not counted: 1 of 3 pairs" in out
     found = figures(*given, "--total")
     assert (found["pairs"], found["too_long"], found["tokens"]) == (3, 1, 6)
     assert found["scores"] == []

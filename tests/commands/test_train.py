@@ -38,6 +38,23 @@ def test_every_setting_has_an_option_with_a_help():
     assert all(args[name] is None for name in FIELDS)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("num_layers", "4; dates, mini, symbols 2; small, base, big 6; recurrent models 1 to 4"),
+        ("learning_rate", "0.004; dates, mini 0.002; small, symbols-paper 0.001; base 0.000699; "),
+        ("norm_first", "yes; base, big no"),
+        ("minutes", "no limit; symbols, symbols-paper 60"),
+        ("format", "text with --train, else dates"),
+        ("backend", "tensorflow"),
+        ("remat", ""),
+    ],
+)
+def test_the_help_shows_the_values_of_presets(name, told):
+    assert train.default_of(name).startswith(f" (default: {told}" if told else "")
+    assert bool(train.default_of(name)) is bool(told)
+
+
 def test_options_are_the_settings():
     found = make(
         *("--train", "a.en", "b.de", "--dropout", 0.2, "--no-norm-first", "--epochs", 3),
@@ -79,7 +96,7 @@ def test_another_preset_or_model_takes_the_place_of_that_of_the_file(tmp_path):
     ("given", "message"),
     [
         (["--epochs", 0], "--epochs must be at least 1. Received: epochs=0"),
-        (["--epochs", "x"], "argument --epochs: invalid int value: 'x'"),
+        (["--epochs", "x"], "argument --epochs: must be a whole number. Received: x"),
         (["--model", "recurrent", "--r-drop", 1], "--r-drop needs --model 'transformer'"),
         (["--lowercase"], "--lowercase, --normalization and --source-normalization need --format"),
         (["--train", "a", "b"], "a: there is no such file. Check the path"),
@@ -168,6 +185,9 @@ def write_words(folder, count, longest=None):
 SMALL = ["--num-layers", 1, "--d-model", 16, "--num-heads", 2, "--d-ff", 16, "--max-shapes", 1]
 SMALL += ["--tokens-per-batch", 256, "--average", 0, "--measure-every", 1, "--no-xla-export"]
 
+RECURRENT = ["--model", "recurrent", "--num-layers", 1, "--d-model", 16, "--max-shapes", 1]
+RECURRENT += ["--tokens-per-batch", 256, "--average", 0, "--no-xla-export"]
+
 
 def start(*given, **environment):
     """Starts the command as a process."""
@@ -189,9 +209,9 @@ def finish(*given, **environment):
     return process.returncode, printed
 
 
-def stop(output, number, *given):
+def stop(output, number, *given, **environment):
     """Runs the command and sends it a signal soon after it saved its first epoch."""
-    process = start(*given, "--output", output)
+    process = start(*given, "--output", output, **environment)
     deadline = time.monotonic() + 300
     while not (output / "state.npz").exists() and time.monotonic() < deadline:
         if process.poll() is not None:
@@ -253,18 +273,23 @@ def test_words_read_backwards_are_learnt(tmp_path):
 
 
 @pytest.fixture
-def without_tensorflow(tmp_path):
-    """Runs the command in a process where importing TensorFlow fails."""
+def no_tensorflow(tmp_path):
+    """The environment of a process where importing TensorFlow fails."""
     folder = tmp_path / "modules"
     folder.mkdir()
     for name in ("tensorflow", "tensorflow_text"):
         (folder / f"{name}.py").write_text("raise ImportError('not here')", encoding="utf-8")
-    environment = dict(
+    return dict(
         PYTHONPATH=os.pathsep.join([str(folder), str(REPOSITORY)]),
         XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
         JAX_COMPILATION_CACHE_DIR=str(tmp_path / "jax"),
     )
-    return lambda backend, *given: finish(*given, **environment, KERAS_BACKEND=backend)
+
+
+@pytest.fixture
+def without_tensorflow(no_tensorflow):
+    """Runs the command there on a backend."""
+    return lambda backend, *given: finish(*given, **no_tensorflow, KERAS_BACKEND=backend)
 
 
 @pytest.mark.slow
@@ -299,9 +324,52 @@ def test_a_run_without_tensorflow_goes_on_and_is_exported_with_it(
     found = load_translator(output)([row["source"] for row in rows])
     same = [ours == row["output"] for ours, row in zip(found, rows, strict=True)]
     assert sum(same) >= 0.9 * len(same)  # of a model that knows little, two tokens may tie
-    status, printed = finish_export(output)
-    assert status == 0, printed
+    status, exported = finish_export(output)
+    assert status == 0, exported
     assert (output / "export" / "1" / "saved_model.pb").exists()
+    readme = (output / "README.txt").read_text(encoding="utf-8")
+    assert f"keras-transformer translate {output} FILE" in readme
+    assert printed.splitlines()[-1] in readme
+
+
+@pytest.mark.slow
+def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
+    """At a rate next to none, its only epoch ends with the loss that the other began with."""
+    pytest.importorskip("jax")
+    job = ["jax", *write_words(tmp_path, 240), *SMALL]
+    status, printed = without_tensorflow(*job, "--output", tmp_path / "one", "--epochs", 2)
+    assert status == 0, printed
+    more = ("--start-from", tmp_path / "one", "--learning-rate", 1e-9, "--epochs", 1)
+    status, printed = without_tensorflow(*job, "--output", tmp_path / "two", *more)
+    assert status == 0, printed
+    assert f"Starting from the model of {tmp_path / 'one'}" in printed
+    losses = []
+    for name in ("one", "two"):
+        with open(tmp_path / name / "history.csv", newline="", encoding="utf-8") as file:
+            losses.append([float(row["val_loss"]) for row in csv.DictReader(file)])
+    assert min(abs(losses[1][0] - loss) for loss in losses[0]) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_a_recurrent_run_is_stopped_by_a_signal_and_goes_on(tmp_path, no_tensorflow, backend):
+    pytest.importorskip(backend)
+    environment = {"KERAS_BACKEND": backend}
+    if backend != "tensorflow":
+        environment |= no_tensorflow
+    job = [*write_words(tmp_path, 240), *RECURRENT]
+    output = tmp_path / "run"
+    status, printed = stop(output, signal.SIGTERM, *job, "--epochs", 500, **environment)
+    assert status == 130, printed
+    assert "Traceback" not in printed
+    assert "run the same command to go on" in printed
+    status, printed = finish(*job, "--epochs", 3, "--output", output, **environment)
+    assert status == 0, printed
+    assert re.search("Going on from epoch [12]|Already trained", printed)
+    assert re.fullmatch(r"Exact match: .*% of 40 held-out pairs\.", printed.splitlines()[-1])
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
+        epochs = [int(row["epoch"]) for row in csv.DictReader(file)]
+    assert epochs == list(range(1, len(epochs) + 1))
 
 
 def finish_export(output):

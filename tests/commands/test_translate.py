@@ -85,10 +85,10 @@ def test_another_search_needs_the_model_of_a_run(run_directory, command):
     assert (status, out) == (0, "CBA\n")
     status, _, err = command("translate", run_directory / "export", "--beam-size", 1, text=b"a\n")
     assert status == 1
-    assert "an export keeps its search" in err
+    assert "an export keeps its own" in err
 
 
 def test_a_text_that_is_too_long_is_counted(run_directory, command):
     status, out, err = command("translate", run_directory, text=b"a" * 2000 + b"\nabc\n")
     assert (status, out) == (0, "\nCBA\n")
-    assert "1 were too long for the model" in err
+    assert "2 lines translated; too long for the model, without a translation: 1" in err

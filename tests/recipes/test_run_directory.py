@@ -1,5 +1,6 @@
 """The run directory: nothing finished is lost, whichever write a crash interrupts."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from keras_transformer.recipes.run_directory import (
     RunDirectory,
     languages_of,
 )
+from keras_transformer.recipes.run_files import read_run
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings
 from tests.locale_environments import environment
@@ -125,7 +127,9 @@ texts = '{"input": ["Text."], "output": ["Text."]}'
 found = f'{{"languages": {languages}, "texts": {texts}, "jit_compile": false}}'
 card.write_text(found, encoding="utf-8")
 (directory.path / "export" / "1" / "saved_model.pb").touch()
-directory.write_readme("a title", "a model", "a summary", ("a source", "a target"))
+directory.write("summary.txt", "a summary")
+directory.write_translations([("a source", "a target")], ["a target"])
+directory.write_readme()
 """
 
 
@@ -158,6 +162,30 @@ def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
     ):
         with pytest.raises(ValueError, match="a run of version 0.1.0, whose export in .* still"):
             refused()
+
+
+def test_a_test_counts_until_its_pairs_or_its_search_are_others(directory):
+    settings, pairs = Settings.from_preset(seed=1), [("a", "b"), ("c \n", '"d"\t')]
+    for name in ("README.txt", "summary.txt"):
+        assert not directory.is_tested(pairs)
+        directory.write_translations(pairs, ["b", "d"])
+        directory.write(name, "a summary\n")
+    (directory.path / "export").mkdir()
+    assert directory.is_tested(pairs)
+    assert directory.summary() == "a summary"
+    assert not directory.is_tested(pairs[:1])
+    directory.open(dataclasses.replace(settings, epochs=3))
+    assert directory.is_tested(pairs)
+    directory.open(dataclasses.replace(settings, beam_size=8))
+    assert not directory.is_tested(pairs)
+    assert directory.summary() == ""
+
+
+def test_what_a_run_found_out_stays_when_it_goes_on(directory):
+    directory.open(Settings.from_preset(seed=1), pairs_digest="x")
+    directory.note(split_sentences=True)
+    directory.open(Settings.from_preset(seed=1), pairs_digest="x")
+    assert read_run(directory.path)[1] == {"split_sentences": True, "pairs_digest": "x"}
 
 
 def test_languages_are_locales_or_the_endings_of_two_files():

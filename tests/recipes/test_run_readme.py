@@ -9,6 +9,7 @@ import pytest
 from keras_transformer.commands.main import make_parser
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.run_readme import FILES
+from keras_transformer.recipes.settings import Settings
 
 CARD = """{"languages": {"source": "en", "target": "de"}, "jit_compile": true,
 "texts": {"input": ["Text {as} it is."], "output": ["Small letters alone."]}}"""
@@ -24,8 +25,11 @@ def readme(path, card=CARD, pair=("two\tdogs\n{}", 'zwei "Hunde"')):
     extra.mkdir(parents=True)
     (extra / "model_card.json").write_text(card, encoding="utf-8")
     (path / "export" / "1" / "saved_model.pb").touch()
-    (path / "summary.txt").touch()
-    RunDirectory(path).write_readme("A run.", "Transformer", "BLEU: 1", pair)
+    directory = RunDirectory(path)
+    directory.write("settings.toml", Settings(train=("a.en", "b.de")).to_toml())
+    directory.write("summary.txt", "BLEU: 1\n")
+    directory.write_translations([pair], ["zwei"])
+    directory.write_readme()
     return (path / "README.txt").read_text(encoding="utf-8")
 
 
@@ -86,7 +90,9 @@ def test_it_says_what_goes_in_what_comes_out_and_what_files_there_are(tmp_path):
     assert "What comes out:\n    - Small letters alone.\n" in text
     assert '    two\tdogs {}\n    zwei "Hunde"\n' in text
     listed = [line.split()[0] for line in text.splitlines() if line.split()[:1]]
-    assert {name for name in FILES if name in listed} == {"summary.txt", "export"}
+    files = {"export", "predictions.tsv", "settings.toml", "summary.txt", "translations.txt"}
+    assert {name for name in FILES if name in listed} == files
+    assert "Model: Transformer, preset tiny\n\nBLEU: 1\n" in text
     given = [shlex.split(command)[1:] for command in commands(text)]
     run = str(tmp_path / "run")
     assert given[0] == ["translate", run, "FILE"]

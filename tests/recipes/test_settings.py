@@ -47,6 +47,16 @@ def test_a_recurrent_model_has_its_own_sizes_and_none_of_the_transformers_option
             Settings.from_preset(**{name: value})
 
 
+def test_the_name_of_a_model_says_what_was_chosen():
+    assert Settings.from_preset().model_name == "Transformer, preset dates"
+    recurrent = Settings.from_preset(model="recurrent")
+    assert recurrent.model_name == "recurrent, LSTM, additive attention, preset dates"
+    chosen = dict(similarity="none", cell="gru", scheduled_sampling=0.25)
+    assert Settings.from_preset(model="recurrent", **chosen).model_name == (
+        "recurrent, GRU, no attention, scheduled sampling 0.25, preset dates"
+    )
+
+
 TEXT = dict(train=("a", "b"))
 
 

@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import json
+import re
+import shutil
 
 import keras
 import numpy as np
@@ -142,22 +144,58 @@ def test_its_translations_are_those_of_the_model_it_kept(stopped, corpus):
     assert [row["output"] for row in rows] == lines
 
 
-def test_a_finished_run_is_measured_again_and_not_trained(
-    stopped, corpus, capsys, plainly, without_export
-):
+def test_a_finished_run_says_so_and_ends_with_its_figures(stopped, corpus, capsys, monkeypatch):
+    """Nothing is trained, translated or written again, and no model is built."""
     output, made = stopped
+    before = {file.name: file.stat().st_mtime_ns for file in output.iterdir()}
+    monkeypatch.setattr(training, "open_texts", None)
     again = train(small(corpus), output)
-    assert "Already trained: 2 epochs" in capsys.readouterr().out
-    assert again.scores == made.scores
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(f"{output} is finished: 2 epochs, .* minutes of training. .*", lines[-1])
+    assert (again.scores, again.summary) == (made.scores, made.summary)
+    after = {file.name: file.stat().st_mtime_ns for file in output.iterdir()}
+    assert [name for name in after if before.get(name) != after[name]] == ["settings.toml"]
 
 
-def test_settings_that_differ_are_refused_and_the_files_stay(stopped, corpus, plainly):
+def test_another_search_tests_a_finished_run_again_and_trains_nothing(
+    stopped, corpus, capsys, plainly, tmp_path, without_export
+):
+    output = tmp_path / "run"
+    shutil.copytree(stopped[0], output)
+    train(small(corpus, beam_size=1), output)
+    printed = capsys.readouterr().out
+    assert "Already trained: 2 epochs" in printed
+    assert "test sentences, greedy search" in printed
+
+
+def test_settings_that_differ_are_refused_before_texts_are_read_and_the_files_stay(
+    stopped, corpus, monkeypatch
+):
     output, _ = stopped
     before = (output / "settings.toml").read_bytes()
+    monkeypatch.setattr(training, "read_corpus", None)
     with pytest.raises(ValueError, match="holds another run: dropout was 0.3 and is 0.1"):
         train(small(corpus, dropout=0.1), output)
+    with pytest.raises(ValueError, match="exists and is no run of this program"):
+        train(small(corpus), corpus)
     assert (output / "settings.toml").read_bytes() == before
     assert read_settings(output / "settings.toml")[1]["training_pairs"] == 198
+
+
+def test_the_minutes_end_a_run_after_the_epoch_and_more_of_them_go_on(
+    corpus, tmp_path, capsys, plainly, monkeypatch
+):
+    monkeypatch.setattr(training, "finish_run", lambda *given: None)
+    monkeypatch.setattr(training, "NUM_SAMPLES", 0)
+    settings = small(corpus, epochs=3, minutes=1e-6)
+    train(settings, tmp_path / "run")
+    assert "minutes of training: stopping, as asked" in capsys.readouterr().out
+    assert len(rows_of(tmp_path / "run")) == 1
+    train(settings, tmp_path / "run")
+    assert "Already trained: 1 epochs" in capsys.readouterr().out
+    train(dataclasses.replace(settings, epochs=2, minutes=60.0), tmp_path / "run")
+    assert "Going on from epoch 1" in capsys.readouterr().out
+    assert [row["epoch"] for row in rows_of(tmp_path / "run")] == ["1", "2"]
 
 
 def test_other_texts_in_files_of_the_same_names_are_refused(stopped, corpus, tmp_path, plainly):

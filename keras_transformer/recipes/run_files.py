@@ -1,0 +1,161 @@
+"""What the files of a run or an export say, read without Keras: so a command can refuse at once."""
+
+import csv
+import dataclasses
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from keras_transformer.recipes.settings import Settings, read_settings
+
+CARD = Path("assets.extra", "model_card.json")
+SETTINGS = "settings.toml"
+PREDICTIONS = "predictions.tsv"
+EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
+
+
+def find_export(path: str | PathLike[str]) -> Path | None:
+    """Returns the SavedModel in `path`, or the newest in it or in its `export`; None if none.
+
+    Args:
+        path: a SavedModel, a directory of versions such as `export`, or the directory of a run.
+
+    Example:
+
+    >>> find_export("nowhere") is None
+    True
+    """
+    path = Path(path)
+    if (path / "saved_model.pb").exists():
+        return path
+    for parent in (path, path / "export"):
+        numbers = [
+            n for n in export_numbers(parent) if (parent / str(n) / "saved_model.pb").exists()
+        ]
+        if numbers:
+            return parent / str(max(numbers))
+    return None
+
+
+def export_numbers(parent: str | PathLike[str]) -> list[int]:
+    """The numbers of the versions in a directory of exports, whole or not."""
+    return [int(child.name) for child in Path(parent).glob("*") if child.name.isdigit()]
+
+
+def is_run(path: str | PathLike[str]) -> bool:
+    """Whether `path` is the directory of a training with a model."""
+    return all((Path(path) / name).exists() for name in (SETTINGS, "model.keras"))
+
+
+def check_version(path: str | PathLike[str]) -> None:
+    """Raises `ValueError` for a run of version 0.1.0, which this version cannot go on with."""
+    path = Path(path)
+    if (path / EARLIER_SETTINGS).exists() and not (path / SETTINGS).exists():
+        raise ValueError(
+            f"{path} is a run of version 0.1.0, whose export in {path / 'export'} still "
+            "translates. To export it anew, use that version: "
+            '`pip install "keras-transformer-components==0.1.0"`'
+        )
+
+
+def check_run(path: str | PathLike[str]) -> None:
+    """Raises `ValueError` unless `path` is the directory of a run with a model."""
+    path = Path(path)
+    if is_run(path):
+        return
+    if not path.is_dir():
+        raise ValueError(f"{path}: there is no such directory. Check the path")
+    check_version(path)
+    if (path / SETTINGS).exists():
+        raise ValueError(
+            f"{path} has no model yet. Go on training it: "
+            f"keras-transformer train --config {path / SETTINGS} --output {path}"
+        )
+    raise ValueError(
+        f"{path} must be the directory of a run, with settings.toml and model.keras. "
+        "`keras-transformer train` writes one"
+    )
+
+
+def check_model(
+    path: str | PathLike[str], beam_size: int | None = None, length_penalty: float | None = None
+) -> None:
+    """Raises `ValueError` unless `path` is a run, or an export whose search stays as it is."""
+    if not is_run(path) and find_export(path) is not None:
+        if beam_size is not None or length_penalty is not None:
+            raise ValueError(
+                f"{path} must be the directory of a run to change the search: an export keeps its "
+                "own. Leave out the beam size and the length penalty, or export the run again"
+            )
+        return
+    check_run(path)
+    change_search(read_run(path)[0], beam_size, length_penalty)
+
+
+def read_run(path: str | PathLike[str]) -> tuple[Settings, dict[str, Any]]:
+    """The settings of a run, and what else it began with or found out."""
+    values, facts = read_settings(Path(path) / SETTINGS)
+    return Settings.from_preset(**values), facts
+
+
+def change_search(
+    settings: Settings, beam_size: int | None = None, length_penalty: float | None = None
+) -> Settings:
+    """Settings with another search; None leaves what they have.
+
+    Raises:
+        ValueError: for a length penalty of greedy search.
+
+    Example:
+
+    >>> change_search(Settings.from_preset("tiny", train="a.tsv"), beam_size=8).search_name
+    'beam 8, length penalty 0.6'
+    """
+    if beam_size is not None:
+        settings = dataclasses.replace(settings, beam_size=beam_size)
+    if length_penalty is None:
+        return settings
+    if settings.beam_size == 1:
+        raise ValueError("a length penalty needs a beam of at least 2. Give a beam size too")
+    return dataclasses.replace(settings, length_penalty=length_penalty)
+
+
+def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) -> int | None:
+    """How many translations of a text a run or an export gives; None where the card is silent."""
+    if is_run(path):
+        return change_search(read_run(path)[0], beam_size).beam_size
+    export = find_export(path)
+    search = read_card(export).get("search", {}) if export else {}
+    names = {"GreedySearch": "", "BeamSearch": "num_hypotheses", "Sampling": "num_samples"}
+    name = names.get(search.get("class", ""))
+    return None if name is None else search["settings"].get(name, 1)
+
+
+def read_card(export: str | PathLike[str]) -> dict[str, Any]:
+    """Returns the model card of a SavedModel, empty where it has none."""
+    file = Path(export) / CARD
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def read_format(path: str | PathLike[str]) -> str:
+    """The format of the pairs that a run or an export learnt; "text" where nothing says another."""
+    file = Path(path) / SETTINGS
+    if file.exists():
+        return read_settings(file)[0].get("format", "text")
+    export = find_export(path)
+    data = read_card(export).get("data") if export else None
+    return data.get("format", "text") if isinstance(data, dict) else "text"
+
+
+def read_predictions(path: str | PathLike[str]) -> list[dict[str, str]]:
+    """The sources, references and outputs of the test of a run, as the model reads and writes.
+
+    Raises:
+        ValueError: when the directory has none.
+    """
+    file = Path(path) / PREDICTIONS
+    if not file.exists():
+        raise ValueError(f"{path} has no {PREDICTIONS} of a run. Give --source and --reference")
+    with open(file, newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened, delimiter="\t"))
