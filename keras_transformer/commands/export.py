@@ -12,6 +12,7 @@ from typing import Any
 from keras_transformer.commands.program import (
     Program,
     add_search,
+    check_new_directory,
     examples,
     in_words,
     need,
@@ -24,7 +25,12 @@ from keras_transformer.recipes.run_files import (
     read_run,
 )
 
-FORMATS = ("saved-model", "onnx", "litert")
+FORMATS = ("saved-model", "onnx", "litert", "hugging-face")
+# The options that each format takes; the others hold no search.
+OPTIONS = {
+    "saved-model": ("int8", "xla", "split_sentences", "beam_size", "length_penalty"),
+    "hugging-face": ("beam_size", "length_penalty"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="DIR",
-        help="a new directory (default: the next number in RUN/export, or RUN/onnx, RUN/litert)",
+        help="a new directory (default: the next number in RUN/export, or RUN/onnx and so on)",
     )
     parser.add_argument(
-        "--format", choices=FORMATS, default=FORMATS[0], help="default: saved-model"
+        "--to", choices=FORMATS, default=FORMATS[0], help="the form (default: saved-model)"
     )
     parser.add_argument(
         "--int8", action="store_const", const=True, help="8-bit integers: a quarter of the size"
@@ -56,29 +62,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "export runs/en-de --beam-size 8 --length-penalty 1",
         "export runs/en-de --int8 --output exports/en-de-int8",
-        "export runs/en-de --format onnx",
+        "export runs/en-de --to hugging-face --output opus-en-de",
     )
 
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Writes the export, and says where it is and how large."""
-    options = ("int8", "xla", "split_sentences", "beam_size", "length_penalty")
-    given = [name for name in options if getattr(args, name) is not None]
-    if args.format != FORMATS[0] and given:
-        option = given[0].replace("_", "-")
-        raise ValueError(f"--{option} needs --format saved-model: other files hold no search")
+    for name in OPTIONS[FORMATS[0]]:
+        if getattr(args, name) is not None and name not in OPTIONS.get(args.to, ()):
+            takers = " or ".join(form for form, names in OPTIONS.items() if name in names)
+            raise ValueError(f"--{name.replace('_', '-')} needs --to {takers}")
     check_run(args.run_directory)
     change_search(read_run(args.run_directory)[0], args.beam_size, args.length_penalty)
-    if args.format == "onnx":
+    if args.to == "onnx":
         need("formats", "tf2onnx", "onnx")
-    if args.format == "litert":
+    if args.to == "litert":
         need("formats", "ai_edge_litert")
-    output = Path(args.output or default_output(Path(args.run_directory), args.format))
-    if output.exists():
-        raise ValueError(f"{output} exists. Give another --output")
-    if not next(folder for folder in output.absolute().parents if folder.exists()).is_dir():
-        raise ValueError(f"--output must be in a directory. Received: {output}, below a file")
+    output = Path(args.output or default_output(Path(args.run_directory), args.to))
+    check_new_directory(output)
     use_tensorflow()
+    from keras_transformer.interop import save_hugging_face
     from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.runs import load_translator
     from keras_transformer.serving import export_litert, export_onnx
@@ -94,7 +97,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         quantize="int8" if args.int8 else None,
     )
     program.say(f"Writing {output} ...")
-    if args.format == "saved-model":
+    if args.to == "saved-model":
         output.parent.mkdir(parents=True, exist_ok=True)
         directory = RunDirectory(args.run_directory)
         scores = directory.summary()
@@ -102,9 +105,10 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         if scores and output.parent.resolve() == (directory.path / "export").resolve():
             directory.write_readme()
     else:
-        {"onnx": export_onnx, "litert": export_litert}[args.format](translator, output)
+        writers = {"onnx": export_onnx, "litert": export_litert, "hugging-face": save_hugging_face}
+        writers[args.to](translator, output)
     size = size_of(output)
-    search = in_words(translator.search) if args.format == FORMATS[0] else "without a search"
+    search = in_words(translator.search) if args.to in OPTIONS else "without a search"
     how = ", each sentence on its own" if translator.split_sentences else ""
     program.say(f"{output}: {size / 2**20:.1f} MiB, {search}{how}")
     return {"output": str(output), "bytes": size, "search": search}

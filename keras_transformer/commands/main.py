@@ -10,7 +10,10 @@ from typing import Any, NoReturn
 from keras_transformer.commands.program import Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
-COMMANDS = ("train", "translate", "evaluate", "score", "export", "serve", "explore", "info")
+COMMANDS = (
+    *("train", "import", "translate", "evaluate", "score", "export", "serve", "explore", "info"),
+)
+MODULES = {"import": "import_model"}  # where Python reserves the name
 INTERRUPTED = 130
 REFUSALS = (ImportError, OSError, ValueError)  # and the errors of TensorFlow
 
@@ -59,7 +62,9 @@ def make_parser() -> Parser:
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name in COMMANDS:
-        module: Any = importlib.import_module(f"keras_transformer.commands.{name}")
+        module: Any = importlib.import_module(
+            f"keras_transformer.commands.{MODULES.get(name, name)}"
+        )
         summary, _, description = module.__doc__.partition("\n\n")
         own = commands.add_parser(
             name, help=summary.rstrip("."), description=f"{summary}\n\n{description}".rstrip()

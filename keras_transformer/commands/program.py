@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 Item = TypeVar("Item")
@@ -120,6 +121,15 @@ def check_output(path: str | None) -> None:
         raise ValueError(f"--output must be in a directory that exists. Make it: mkdir -p {folder}")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise ValueError(f"--output must be a file that you may write. Received: {path}")
+
+
+def check_new_directory(path: str | os.PathLike[str]) -> None:
+    """Raises `ValueError` unless a directory can be made there, before anything is imported."""
+    output = Path(path)
+    if output.exists():
+        raise ValueError(f"{output} exists. Give another --output")
+    if not next(folder for folder in output.absolute().parents if folder.exists()).is_dir():
+        raise ValueError(f"--output must be in a directory. Received: {output}, below a file")
 
 
 def in_words(search: Any) -> str:

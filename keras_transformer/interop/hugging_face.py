@@ -87,7 +87,8 @@ def load_hugging_face(
     search = search_of(config, model) if search is None else search
     model.build()
     assign_weights(model, lambda name: our_weight(name, tensors))
-    return Translator(model, *tokenizers, search=search, **tags, **options)
+    source, target = tokenizers
+    return Translator(model, source, target, **{"search": search, **tags, **options})
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def our_weight(name: str, tensors: TensorFile) -> np.ndarray:
     """Reads a weight of ours from their file."""
     theirs = name_of(name)
     if theirs not in tensors:  # the bias of the logits, which is 0 where it is left out
-        return np.float32(0)
+        return np.zeros((), "float32")
     return to_ours(name, tensors.read_float32(theirs))
 
 
@@ -156,7 +157,7 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
         suppressed.update(words)
     # The search never writes these by itself.
     suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
-    options = {
+    options: dict[str, Any] = {
         "suppressed_ids": sorted(suppressed),
         "repetition_penalty": config.get("repetition_penalty") or 1.0,
         "no_repeat_ngram_size": config.get("no_repeat_ngram_size") or 0,
@@ -263,7 +264,7 @@ def language_tags(
     tokenizers: tuple[SentencePieceTokenizer, SentencePieceTokenizer],
     source_language: str | None,
     target_language: str | None,
-) -> dict[str, str | None]:
+) -> dict[str, Any]:
     """Returns the arguments of `Translator` that name languages, or raises `ValueError`."""
     source, target = tokenizers
     if family_of(config) is M2M100:

@@ -94,30 +94,31 @@ def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
     joint = bool(config.get("share_encoder_decoder_embeddings", True))
     # From version 5 on a model that is not tied shares nothing, whatever the other setting says.
     joint = joint and (tied or not str(config.get("transformers_version", "4")) >= "5")
-    size = config.get("vocab_size")
-    sizes = {"vocab_size": size}
+    of: Any = config.get
+    size = of("vocab_size")
+    sizes: dict[str, Any] = {"vocab_size": size}
     if not joint:
-        target = config.get("decoder_vocab_size") or size
+        target = of("decoder_vocab_size") or size
         sizes = {"source_vocab_size": size, "target_vocab_size": target}
     return Transformer(
         **sizes,
-        d_model=config.get("d_model"),
-        num_layers=config.get("encoder_layers"),
-        num_decoder_layers=config.get("decoder_layers"),
-        num_heads=config.get("encoder_attention_heads"),
-        num_decoder_heads=config.get("decoder_attention_heads"),
-        d_ff=config.get("encoder_ffn_dim"),
-        decoder_d_ff=config.get("decoder_ffn_dim"),
-        dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        feed_forward_dropout=config.get("activation_dropout", 0.0),
+        d_model=of("d_model"),
+        num_layers=of("encoder_layers"),
+        num_decoder_layers=of("decoder_layers"),
+        num_heads=of("encoder_attention_heads"),
+        num_decoder_heads=of("decoder_attention_heads"),
+        d_ff=of("encoder_ffn_dim"),
+        decoder_d_ff=of("decoder_ffn_dim"),
+        dropout=of("dropout", 0.1),
+        attention_dropout=of("attention_dropout", 0.0),
+        feed_forward_dropout=of("activation_dropout", 0.0),
         norm_first=family.norm_first,
         activation=ACTIVATIONS[activation],
         pad_id=pad_id,
         bos_id=bos_id,
         eos_id=eos_id,
         position=family.position(pad_id),
-        scale_embeddings=bool(config.get("scale_embedding", family.scale_embedding)),
+        scale_embeddings=bool(of("scale_embedding", family.scale_embedding)),
         tie_output=tied,
         logits_bias=family.has_logits_bias,
         norm_epsilon=NORM_EPSILON,

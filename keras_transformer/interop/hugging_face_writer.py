@@ -182,7 +182,7 @@ def model_settings(model: Transformer) -> dict[str, Any]:
 def their_weights(model: Transformer) -> dict[str, np.ndarray]:
     """Returns the weights by their names, in their form."""
     found = {}
-    order = range(model.d_model)
+    order: Iterable[int] = range(model.d_model)
     if model.position.layout == "interleaved":
         order = halves_order(model.d_model)
     for name, values in read_weights(model).items():
@@ -252,7 +252,7 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
 
 def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
     """Returns both tokenizers, or raises `ValueError` when one has no form there."""
-    tokenizers = [translator.source_tokenizer, translator.target_tokenizer]
+    tokenizers: list[Any] = [translator.source_tokenizer, translator.target_tokenizer]
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         if not isinstance(tokenizer, SentencePieceTokenizer):
             raise ValueError(

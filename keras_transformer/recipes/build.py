@@ -1,5 +1,6 @@
 """The compiled model of a training run: its layers, schedule, optimizer and loss."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,19 @@ BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def build_model(
-    settings: Settings, pad_id: int = 0, bos_id: int = 2, eos_id: int = 3, **vocab_sizes: int
+    settings: Settings,
+    pad_id: int = 0,
+    bos_id: int = 2,
+    eos_id: int = 3,
+    imported: Mapping[str, Any] | None = None,
+    **vocab_sizes: int,
 ) -> keras.Model:
     """Returns the model of a run, built and compiled.
 
     Args:
         settings: of the run.
         pad_id, bos_id, eos_id: the special ids of its vocabularies.
+        imported: the configuration of an imported `Transformer`, which says all of these.
         **vocab_sizes: `vocab_size`, or `source_vocab_size` and `target_vocab_size`.
 
     Example:
@@ -47,8 +54,11 @@ def build_model(
     >>> model.count_params()
     739840
     """
-    make = build_transformer if settings.model == "transformer" else build_recurrent
-    model = make(settings, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, **vocab_sizes)
+    if imported is not None:
+        model = Transformer.from_config({**imported, "dtype": settings.precision})
+    else:
+        make = build_transformer if settings.model == "transformer" else build_recurrent
+        model = make(settings, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, **vocab_sizes)
     model.build()
     model.compile(
         optimizer=build_optimizer(settings),

@@ -10,6 +10,7 @@ from keras_transformer.decoding import Search
 from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
+from keras_transformer.recipes.run_files import read_imported
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.serving import Translator
@@ -33,7 +34,10 @@ class GraphTexts(Texts):
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
         learn = learn_subwords if settings.has_subwords else learn_symbols
+        if settings.model == "imported":
+            learn = copy_both
         super().__init__(settings, corpus, *learn(path, settings, corpus.train))
+        self.tags = read_imported(path).get("tags", {})
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
@@ -69,7 +73,7 @@ class GraphTexts(Texts):
 
     def translator(self, model: keras.Model, search: Search, **options: Any) -> Translator:
         """A `Translator` of the model."""
-        options.setdefault("max_source_length", self.settings.max_length)
+        options = {"max_source_length": self.settings.max_length, **self.tags, **options}
         return Translator(model, self.source, self.target, search=search, **options)
 
     def tokenize(self, side: str, text: str) -> list[int]:
@@ -131,6 +135,16 @@ def train_subwords(texts: list[str], rule: str, settings: Settings) -> SentenceP
     if settings.format == "dates":
         options = {"lossless": True, "split_digits": True}
     return SentencePieceTokenizer.train(texts, settings.vocab_size, shrink_to_fit=True, **options)
+
+
+def copy_both(path: Path, settings: Settings, train: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of an imported model, which learn nothing from the pairs."""
+    files = [path / f"{side}.tokenizer" for side in ("source", "target")]
+    for file in files:
+        if not file.exists():
+            load_tokenizer(Path(settings.start_from) / file.name).save(file)
+    source, target = map(load_tokenizer, files)
+    return source, target
 
 
 def copy_or(settings: Settings, file: Path, make: Callable[[], Tokenizer]) -> None:

@@ -12,6 +12,7 @@ from keras_transformer.recipes.settings import Settings, read_settings
 CARD = Path("assets.extra", "model_card.json")
 SETTINGS = "settings.toml"
 PREDICTIONS = "predictions.tsv"
+IMPORTED = "imported.json"  # of a run whose model came from another system
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 
 
@@ -97,6 +98,16 @@ def read_run(path: str | PathLike[str]) -> tuple[Settings, dict[str, Any]]:
     """The settings of a run, and what else it began with or found out."""
     values, facts = read_settings(Path(path) / SETTINGS)
     return Settings.from_preset(**values), facts
+
+
+def read_imported(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a run keeps of the system that its model came from; empty for a model of our own.
+
+    That is the configuration of the "model", the "search" and the "tags" that its translator has,
+    and the system, "from".
+    """
+    file = Path(path) / IMPORTED
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def change_search(

@@ -18,11 +18,13 @@ from keras_transformer.recipes.run_files import (
     check_run,
     find_export,
     is_run,
+    read_imported,
     read_predictions,
     read_run,
 )
 from keras_transformer.recipes.settings import Settings
 
+SEARCH_FIELDS = ("beam_size", "length_penalty", "num_hypotheses")  # what settings say of a search
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 
 
@@ -63,9 +65,10 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
         given["split_sentences"] = splits_sentences(path)
     target = path / "target.tokenizer"
     of_run = {
-        "search": make_search(settings),
+        "search": search_of_run(path, settings),
         "max_source_length": settings.max_length,
         "jit_compile": settings.xla_export,
+        **read_imported(path).get("tags", {}),
     }
     return Translator(
         load_model(path / "model.keras"),
@@ -105,8 +108,20 @@ def share_of_several(texts: Sequence[str]) -> float:
     return float(np.mean(counts > 1))
 
 
+def search_of_run(path: str | PathLike[str], settings: Settings) -> Search:
+    """The search of the test of a run, and of its export; that of an import forbids tokens too."""
+    search = make_search(settings)
+    imported = read_imported(path)
+    if not imported:
+        return search
+    own = search_of(imported).get_config()
+    kept = {name: value for name, value in own.items() if name not in SEARCH_FIELDS}
+    known = search.get_config()
+    return type(search).from_config({**known, **{n: v for n, v in kept.items() if n in known}})
+
+
 def make_search(settings: Settings) -> Search:
-    """The search of the test of a run, and of its export."""
+    """The search that the settings name."""
     if settings.beam_size == 1:
         return decoding.GreedySearch()
     return decoding.BeamSearch(settings.beam_size, settings.length_penalty)

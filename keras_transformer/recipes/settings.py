@@ -57,7 +57,7 @@ class Settings:
         source_normalization: normalization of the sources, where it is another.
         max_length: tokens of the longest text; longer pairs are not trained on.
         right_to_left: whether the model writes the last symbol first; not for subwords.
-        model: "transformer" or "recurrent".
+        model: "transformer" or "recurrent"; "imported" for one of `import`, whose sizes stay.
         num_layers: number of layers of the encoder, and of the decoder.
         d_model: width of the model.
         num_heads: number of attention heads.
@@ -130,7 +130,7 @@ class Settings:
     max_length: int = option(128, least=16)
     right_to_left: bool = False
 
-    model: str = option("transformer", choices=("transformer", "recurrent"))
+    model: str = option("transformer", choices=("transformer", "recurrent", "imported"))
     num_layers: int = option(4, least=1)
     d_model: int = option(128, least=1)
     num_heads: int = option(4, least=1)
@@ -245,6 +245,8 @@ class Settings:
     @property
     def model_name(self) -> str:
         """The model in a few words."""
+        if self.model == "imported":
+            return "Transformer, imported"
         if self.model == "transformer":
             return f"Transformer, preset {self.preset}"
         attention = f"{self.similarity} attention".replace("none", "no")
@@ -260,7 +262,8 @@ class Settings:
     def _check_texts(self) -> None:
         if self.format == "dates" and self.train:
             raise ValueError(_must("train", "be empty for `format` 'dates'", self.train))
-        if self.format != "dates" and not self.train:
+        is_import = self.model == "imported" and not self.start_from  # it learns from no texts
+        if self.format != "dates" and not self.train and not is_import:
             rule = f"name the file of pairs for `format` {self.format!r}"
             raise ValueError(_must("train", rule, self.train))
         if not self.train and (self.validation or self.test):
@@ -300,6 +303,10 @@ class Settings:
                     raise ValueError(f"`{name}` by a file of rules needs `backend` 'tensorflow'")
 
     def _check_model(self) -> None:
+        if self.model == "imported":
+            if self.backend != "tensorflow":
+                raise ValueError("`model` 'imported' needs `backend` 'tensorflow'")
+            return
         is_recurrent = self.model == "recurrent"
         other = "transformer" if is_recurrent else "recurrent"
         for name in TRANSFORMER_ONLY if is_recurrent else RECURRENT_ONLY:

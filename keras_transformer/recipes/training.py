@@ -1,6 +1,8 @@
 """A training run from its texts to its export, in a directory that it can go on in."""
 
+import dataclasses
 import importlib.util
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -30,8 +32,8 @@ from keras_transformer.recipes.run_directory import (
     RunDirectory,
     say,
 )
-from keras_transformer.recipes.run_files import read_predictions
-from keras_transformer.recipes.runs import FEW_TEXTS, make_search, share_of_several
+from keras_transformer.recipes.run_files import IMPORTED, read_imported, read_predictions
+from keras_transformer.recipes.runs import FEW_TEXTS, search_of_run, share_of_several
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
 
@@ -89,12 +91,20 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
 
 def go_through(settings: Settings, directory: RunDirectory) -> Run:
     """Reads the texts, trains what is left to train, and tests."""
+    imported = read_imported(directory.path)
+    if not imported and settings.start_from and not directory.epochs_done():
+        imported = read_imported(settings.start_from)
+    if imported:
+        settings = dataclasses.replace(settings, model="imported")
     directory.check(settings)  # before a large corpus is read
     if settings.start_from and not directory.epochs_done():  # then it needs the other no more
-        RunDirectory(settings.start_from).check_start(settings, START)
+        names = ("format", "model") if imported else START
+        RunDirectory(settings.start_from).check_start(settings, names)
     corpus = read_corpus(settings)
     pairs = [*corpus.train, *corpus.validation]
     directory.open(settings, training_pairs=len(corpus.train), pairs_digest=digest_of(pairs))
+    if imported:
+        directory.write(IMPORTED, json.dumps(imported, ensure_ascii=False, indent=2))
     if directory.is_trained(settings) and directory.is_tested(corpus.test):
         say(
             f"{directory.path} is finished: {directory.progress}. "
@@ -140,7 +150,9 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
-    model = build_model(settings, **texts.special_ids, **texts.vocab_sizes)
+    imported = read_imported(directory.path).get("model")
+    sizes = {**texts.special_ids, **texts.vocab_sizes}
+    model = build_model(settings, imported=imported, **sizes)
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)
@@ -282,7 +294,7 @@ class KeepEpoch(KeepHistory):
 def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run:
     """Translates the test set with the chosen model, measures, and writes the files of the run."""
     model = directory.load_model()
-    search = make_search(settings)
+    search = search_of_run(directory.path, settings)
     options: dict[str, Any] = {}
     if settings.backend == "tensorflow":
         options["jit_compile"] = settings.xla_export

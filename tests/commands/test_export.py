@@ -39,9 +39,9 @@ def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, com
     assert status == 1
     assert "must be the directory of a run" in err
     for option in ("--int8", "--no-xla", "--beam-size=2"):
-        status, _, err = command("export", run_directory, option, "--format", "onnx")
+        status, _, err = command("export", run_directory, option, "--to", "onnx")
         assert status == 1
-        assert "needs --format saved-model" in err
+        assert "needs --to saved-model" in err
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_the_weights_take_less_room_as_integers(run_directory, figures, tmp_path
 @pytest.mark.parametrize(("format", "module"), [("onnx", "tf2onnx"), ("litert", "ai_edge_litert")])
 def test_other_formats_are_written(run_directory, figures, tmp_path, format, module):
     pytest.importorskip(module)
-    found = figures("export", run_directory, "--format", format, "--output", tmp_path / "out")
+    found = figures("export", run_directory, "--to", format, "--output", tmp_path / "out")
     names = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert {".json", {"onnx": ".onnx", "litert": ".tflite"}[format]} <= names
     assert found["bytes"] > 1000

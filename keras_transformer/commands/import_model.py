@@ -1,0 +1,68 @@
+"""Makes a run of a model that another system trained.
+
+It reads what Hugging Face's save_pretrained wrote: Marian, which all OPUS-MT models are, M2M100,
+NLLB. All other commands then take the run, and train --start-from goes on training it.
+"""
+
+import argparse
+from typing import Any
+
+from keras_transformer.commands.program import (
+    Program,
+    check_new_directory,
+    examples,
+    in_words,
+    use_tensorflow,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command."""
+    parser.add_argument("directory", metavar="DIRECTORY", help="the directory of the model")
+    parser.add_argument("--output", metavar="RUN", required=True, help="a new directory")
+    parser.add_argument(
+        "--source-language",
+        metavar="CODE",
+        help="language of the sources, as the model names it: eng_Latn (NLLB), en (M2M100)",
+    )
+    parser.add_argument(
+        "--target-language",
+        metavar="CODE",
+        help="language of the translations; of a Marian model of several, fra for >>fra<<",
+    )
+    parser.epilog = examples(
+        "import opus-mt-en-de --output runs/en-de",
+        "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
+        "--output runs/nllb",
+        "train --start-from runs/en-de --train train.en train.de --output runs/mine",
+    )
+
+
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """Writes the run, and says what the model is."""
+    from keras_transformer.recipes.imported import system_of
+
+    system = system_of(args.directory)
+    check_new_directory(args.output)
+    use_tensorflow()
+    from keras_transformer.recipes.imported import import_model
+
+    program.say(f"Reading {args.directory} ({system}) ...")
+    names = ("source_language", "target_language")
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    translator = import_model(args.directory, args.output, **options)
+    model = translator.model
+    sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(model.vocabulary_sizes))
+    search = in_words(translator.search)
+    program.say(
+        f"{args.output}: {model.count_params():,} weights, {model.num_encoder_layers} and "
+        f"{model.num_decoder_layers} layers, {sizes} pieces, {search}"
+    )
+    return {
+        "output": args.output,
+        "from": system,
+        "weights": model.count_params(),
+        "layers": [model.num_encoder_layers, model.num_decoder_layers],
+        "vocabulary_sizes": list(model.vocabulary_sizes),
+        "search": search,
+    }

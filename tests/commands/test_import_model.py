@@ -1,0 +1,124 @@
+"""A model of another system becomes a run, which every command takes."""
+
+import json
+
+import pytest
+
+from keras_transformer import BeamSearch, Transformer
+from keras_transformer.interop import load_hugging_face, save_hugging_face
+from keras_transformer.recipes.run_files import read_imported, read_run
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer
+from tests.backends import randomise
+
+TEXTS = [f"a {color} {animal} runs" for color in ("red", "big", "old") for animal in ("dog", "cat")]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A directory of Hugging Face, with random weights and a search of its own."""
+    tokenizer = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "norm_epsilon": 1e-5}
+    model = Transformer(tokenizer.vocab_size, num_decoder_layers=2, **sizes)
+    model.build()
+    randomise(model)
+    search = BeamSearch(3, 1.0, length_formula="power", suppressed_ids=[9], renormalize=True)
+    directory = tmp_path_factory.mktemp("theirs") / "model"
+    save_hugging_face(Translator(model, tokenizer, search=search), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def imported(theirs, tmp_path_factory):
+    """A run of it."""
+    from keras_transformer.recipes.imported import import_model
+
+    path = tmp_path_factory.mktemp("imported") / "run"
+    import_model(theirs, path)
+    return path
+
+
+def test_the_command_writes_a_run_and_says_what_it_is(theirs, figures, command, tmp_path):
+    found = figures("import", theirs, "--output", tmp_path / "run")
+    assert found["from"] == "hugging-face"
+    assert (found["layers"], found["vocabulary_sizes"]) == ([1, 2], [60])
+    status, out, _ = command("info", tmp_path / "run")
+    assert status == 0
+    assert "imported" in out
+
+
+def test_the_run_keeps_the_search(imported):
+    from keras_transformer.recipes import load_translator
+
+    settings, facts = read_run(imported)
+    assert (settings.model, settings.beam_size, facts["imported"]) == (
+        "imported",
+        3,
+        "hugging-face",
+    )
+    search = load_translator(imported).search
+    assert (search.length_formula, search.renormalize) == ("power", True)
+    assert 9 in search.suppressed_ids
+    assert load_translator(imported, beam_size=1).search.suppressed_ids == search.suppressed_ids
+
+
+def test_translations_are_those_of_the_loader(theirs, imported, command, tmp_path):
+    expected = load_hugging_face(theirs, jit_compile=False)(TEXTS[:3])
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3]) + "\n")
+    status, _, err = command(
+        "translate", imported, tmp_path / "in.txt", "--output", tmp_path / "out.txt"
+    )
+    assert status == 0, err
+    assert (tmp_path / "out.txt").read_text().splitlines() == expected
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_the_import_and_leaves_again(imported, command, figures, tmp_path):
+    for side in ("en", "de"):
+        lines = "".join(f"{text}\n" for text in TEXTS * 8)
+        (tmp_path / f"train.{side}").write_text(lines)
+    files = [tmp_path / "train.en", tmp_path / "train.de"]
+    options = ["--start-from", imported, "--train", *files, "--measure-every", "0"]
+    options += ["--learning-rate", "0.003", "--warmup-steps", "10", "--label-smoothing", "0"]
+    run = tmp_path / "run"
+    status, out, err = command("train", *options, "--epochs", "2", "--output", run)
+    assert status == 0, out + err
+    assert "Starting from the model of" in out
+    before = read_imported(run)["search"]
+    assert before == read_imported(imported)["search"]
+    status, out, err = command("train", *options, "--epochs", "3", "--output", run)
+    assert status == 0, out + err
+    assert "Going on from epoch 2" in out
+    losses = [float(line.split(",")[1]) for line in (run / "history.csv").read_text().split()[1:]]
+    assert len(losses) == 3
+    figures("export", run, "--to", "hugging-face", "--output", tmp_path / "out")
+    again = load_hugging_face(tmp_path / "out")
+    assert again.model.num_decoder_layers == 2
+
+
+def test_what_is_no_model_is_refused_before_anything_is_loaded(imported, command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    status, _, err = command("import", tmp_path / "empty", "--output", tmp_path / "run")
+    assert status == 1
+    assert "must hold config.json (hugging-face)" in err
+    status, _, err = command("import", tmp_path / "nowhere", "--output", tmp_path / "run")
+    assert status == 1
+    assert "there is no such directory" in err
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    status, _, err = command("import", tmp_path / "theirs", "--output", imported)
+    assert status == 1
+    assert "exists. Give another --output" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_import_trains_on_tensorflow_alone(imported, command, tmp_path):
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a dog\n" * 4)
+    files = [tmp_path / "train.en", tmp_path / "train.de"]
+    status, _, err = command(
+        "train", "--start-from", imported, "--train", *files, "--backend", "jax",
+        "--output", tmp_path / "run",
+    )  # fmt: skip
+    assert status == 1
+    assert "backend" in err
