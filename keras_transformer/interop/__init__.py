@@ -2,5 +2,6 @@
 
 from keras_transformer.interop.hugging_face import load_hugging_face
 from keras_transformer.interop.hugging_face_writer import save_hugging_face
+from keras_transformer.interop.resizing import resize_vocabulary
 
-__all__ = ["load_hugging_face", "save_hugging_face"]
+__all__ = ["load_hugging_face", "resize_vocabulary", "save_hugging_face"]

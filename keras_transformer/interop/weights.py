@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.layers import Decoder, LearnedPositionalEncoding
 from keras_transformer.layers.stack import Stack
+from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models import Transformer
 
 # The last parts of the names of what reads d_model numbers, by its first axis, and of what writes
@@ -76,18 +77,13 @@ def _norm_shapes(name: str, stack: Stack, d_model: int) -> dict[str, tuple[int, 
 
 
 def variables(model: Transformer) -> dict[str, Any]:
-    """Returns the variables of a built model by name; raises `ValueError` for LoRA weights."""
-    named = {weight.path.split("/", 1)[1]: weight for weight in model.weights}
-    lora = [name for name in named if "lora" in name]
-    if lora:
-        raise ValueError(
-            f"LoRA weights must be merged into the others first. Received: a model with {lora[0]}"
-        )
-    return named
+    """Returns the variables of a built model by name."""
+    return {weight.path.split("/", 1)[1]: weight for weight in model.weights}
 
 
 def read_weights(model: Transformer) -> dict[str, np.ndarray]:
-    """Returns the float32 weights of a built model by name."""
+    """Returns the float32 weights of a built model by name; those of LoRA are merged."""
+    model = merge_lora(model) if has_lora(model) else model
     shapes = weight_shapes(model)
     return {
         name: ops.convert_to_numpy(variable).astype("float32").reshape(shapes[name])

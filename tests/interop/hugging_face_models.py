@@ -49,8 +49,10 @@ def save(model, directory, tokenizer_files=None, **generation):
     """Writes the model with settings of its search, and the files of its tokenizer."""
     model.save_pretrained(directory)
     path = directory / "generation_config.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps({**settings, "forced_eos_token_id": None, **generation}))
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(
+        json.dumps({**settings, "forced_eos_token_id": None, **generation}), encoding="utf-8"
+    )
     for name, content in (tokenizer_files or {}).items():
         if isinstance(content, bytes):
             (directory / name).write_bytes(content)

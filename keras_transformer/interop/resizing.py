@@ -1,0 +1,122 @@
+"""Gives a trained model another vocabulary, with what it knows of the old one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.interop.weights import assign_weights, read_weights
+from keras_transformer.models import Transformer
+from keras_transformer.serving import Translator
+from keras_transformer.text.sentencepiece_library import SPACE_MARK
+from keras_transformer.text.tokenizer import Tokenizer
+
+SPECIAL = ("pad_id", "bos_id", "eos_id", "unk_id")
+
+
+def resize_vocabulary(
+    translator: Translator, tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
+) -> Translator:
+    """Returns a translator with another vocabulary, whose model knows the pieces of the old one.
+
+    A piece of both vocabularies keeps its rows. A new piece starts from the mean of the rows of
+    the pieces that the old tokenizer divides its text into, or of all rows where there are none.
+    So a text without new pieces gets the logits that it had, before any training.
+
+    Args:
+        translator: a `Translator` of a `Transformer`; it stays as it is.
+        tokenizer: the new tokenizer of the sources.
+        target_tokenizer: that of the targets; `tokenizer` when None.
+
+    Returns:
+        A `Translator` with the settings of the old one and a model of its own.
+
+    Raises:
+        ValueError: when the model has one vocabulary and the tokenizers have two.
+
+    Reference: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression", section
+    3 (the mean of the parts).
+
+    Example:
+
+    >>> from keras_transformer.text import SymbolTokenizer
+    >>> model = Transformer(7, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    >>> translator = Translator(model, SymbolTokenizer.train(["a b c"]))
+    >>> resize_vocabulary(translator, SymbolTokenizer.train(["a b c d"])).model.vocab_size
+    8
+    """
+    new = tokenizer, tokenizer if target_tokenizer is None else target_tokenizer
+    old = translator.source_tokenizer, translator.target_tokenizer
+    model = translator.model
+    if not isinstance(model, Transformer):
+        raise ValueError(f"the model must be a Transformer. Received: a {type(model).__name__}")
+    is_joint = model.vocab_size is not None
+    if is_joint and new[0].vocab_size != new[1].vocab_size:
+        raise ValueError(
+            "both tokenizers must have one vocabulary, as the model has. "
+            f"Received: vocabularies of {new[0].vocab_size} and {new[1].vocab_size}"
+        )
+    model.build()
+    rows = [rows_of_old(*sides) for sides in zip(old, new, strict=True)]
+    sizes = {"source_vocab_size": len(rows[0]), "target_vocab_size": len(rows[1])}
+    sizes = {"vocab_size": len(rows[0])} if is_joint else sizes
+    special = {name: getattr(new[1], name) for name in SPECIAL[:3]}
+    resized = Transformer.from_config({**model.get_config(), **sizes, **special})
+    resized.build()
+    weights = read_weights(model)
+    assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
+    ids = {sources[0]: index for index, sources in enumerate(rows[1]) if len(sources) == 1}
+    search = renumbered(translator.search, ids)
+    return Translator(resized, *new, **{**settings_of(translator), "search": search})
+
+
+def rows_of_old(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
+    """For each new id the old ids whose rows it starts from; those that stay have one."""
+    places = {piece: index for index, piece in enumerate(old.vocabulary)}
+    surfaces = new.surfaces()
+    divided = old.tokenize([surface.strip() for surface in surfaces]).to_list()
+    space = places.get(SPACE_MARK)  # which sentencepiece puts before every text
+    everything = list(range(old.vocab_size))
+    special = {getattr(new, name): getattr(old, name) for name in SPECIAL}
+    rows = []
+    for index, piece in enumerate(new.vocabulary):
+        if index in special:
+            rows.append([special[index]])
+        elif piece in places:
+            rows.append([places[piece]])
+        else:
+            left_out = {old.unk_id} if surfaces[index].startswith(" ") else {old.unk_id, space}
+            parts = [part for part in divided[index] if part not in left_out]
+            rows.append(parts or everything)
+    return rows
+
+
+def resized_weight(
+    name: str, values: np.ndarray, rows: Sequence[Sequence[Sequence[int]]]
+) -> np.ndarray:
+    """Returns a weight for the new vocabulary; those that no vocabulary sizes stay as they are."""
+    is_table = name.endswith("/embeddings")
+    if not is_table and not name.endswith(("reverse_embeddings", "logits_bias")):
+        return values
+    side = rows[0] if name.startswith("source_") else rows[1]
+    axis = 1 if name.endswith("reverse_embeddings") else 0
+    means = [np.mean(np.take(values, ids, axis), axis=axis) for ids in side]
+    return np.stack(means, axis=axis)
+
+
+def renumbered(search: Any, ids: dict[int, int]) -> Any:
+    """Returns the search with the new ids of the tokens that it names."""
+    config = search.get_config()
+    for name in ("suppressed_ids", "allowed_ids"):
+        if config[name] is not None:
+            config[name] = [ids[index] for index in config[name] if index in ids]
+    return type(search).from_config(config)
+
+
+def settings_of(translator: Translator) -> dict[str, Any]:
+    """The arguments of a translator, beside its model, its tokenizers and its search."""
+    names = (
+        *("max_length", "max_source_length", "max_batch_tokens", "jit_compile", "quantize"),
+        *("max_segments", "separator", "split_sentences", "source_tag", "target_tag"),
+    )
+    return {name: getattr(translator, name) for name in names if hasattr(translator, name)}

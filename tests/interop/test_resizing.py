@@ -1,0 +1,100 @@
+"""Another vocabulary for a trained model: old pieces as before, new ones from their parts."""
+
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch, Transformer
+from keras_transformer.interop import resize_vocabulary
+from keras_transformer.interop.weights import read_weights
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
+from tests.backends import array, randomise
+
+TEXTS = ["a man rides a horse", "two dogs play with a red ball", "the woman reads a book"]
+SIZES = {"num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 16}
+
+
+def translator_of(old, new=None, search=None, **options):
+    sizes = {"vocab_size": old.vocab_size}
+    if new is not None:
+        sizes = {"source_vocab_size": old.vocab_size, "target_vocab_size": new.vocab_size}
+    model = Transformer(**sizes, **SIZES, **options)
+    model.build()
+    randomise(model)
+    options = {"search": search or GreedySearch(), "jit_compile": False, "max_length": 9}
+    return Translator(model, old, new, **options)
+
+
+OPTIONS = {"tied": {}, "untied, bias": {"tie_output": False, "logits_bias": True}}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_pieces_that_stay_keep_their_rows_and_new_ones_get_the_mean_of_their_parts(name):
+    old = SymbolTokenizer.train(["b a c"])
+    new = SymbolTokenizer.train(["x a b y"])
+    translator = translator_of(old, search=BeamSearch(2, suppressed_ids=[5, 6]), **OPTIONS[name])
+    resized = resize_vocabulary(translator, new)
+    before, after = (read_weights(one.model) for one in (translator, resized))
+    places = {piece: index for index, piece in enumerate(old.vocabulary)}
+    for weight, values in before.items():
+        found = after[weight]
+        if not weight.startswith("embedding/"):
+            assert (found == values).all()
+            continue
+        axis = 1 if weight.endswith("reverse_embeddings") else 0
+        for index, piece in enumerate(new.vocabulary):
+            expected = np.take(values, places[piece], axis) if piece in places else None
+            if expected is None:  # no part of it was known
+                expected = values.mean(axis=axis)
+            np.testing.assert_allclose(np.take(found, index, axis), expected, rtol=1e-6)
+    kept = [new.vocabulary[index] for index in resized.search.suppressed_ids]
+    assert kept == [
+        old.vocabulary[index]
+        for index in (5, 6)
+        if old.vocabulary[index] in places and old.vocabulary[index] in new.vocabulary
+    ]
+
+
+def test_texts_without_new_pieces_have_the_logits_that_they_had():
+    old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60, user_defined_symbols=["<a>"])
+    new = SentencePieceTokenizer.train(
+        TEXTS * 3, vocab_size=62, user_defined_symbols=["<a>", "<new>", "<other>"]
+    )
+    assert set(old.vocabulary) < set(new.vocabulary)
+    translator = translator_of(old)
+    resized = resize_vocabulary(translator, new)
+    pairs = [
+        np.array([[*tokenizer.tokenize([text])[0].numpy(), 3]])
+        for tokenizer in (old, new)
+        for text in (TEXTS[0],)
+    ]
+    targets = [np.array([[2, *ids[0, :-1]]]) for ids in pairs]
+    before = array(translator.model((pairs[0], targets[0])))
+    after = array(resized.model((pairs[1], targets[1])))
+    places = [new.vocabulary.index(piece) for piece in old.vocabulary]
+    np.testing.assert_allclose(after[..., places], before, atol=1e-5)
+
+
+def test_a_new_piece_starts_from_the_parts_of_its_text():
+    old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=30)
+    new = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
+    translator = translator_of(old)
+    resized = resize_vocabulary(translator, new)
+    before, after = (
+        read_weights(one.model)["embedding/embedding/embeddings"] for one in (translator, resized)
+    )
+    piece = next(p for p in new.vocabulary if p.endswith("man") and p not in old.vocabulary)
+    parts = old.tokenize([piece.strip("\u2581")]).to_list()[0]
+    assert len(parts) > 1
+    found = after[new.vocabulary.index(piece)]
+    np.testing.assert_allclose(found, before[parts].mean(axis=0), rtol=1e-5)
+
+
+def test_each_side_has_its_own_new_vocabulary():
+    sides = [SymbolTokenizer.train([text]) for text in ("a b c", "x y")]
+    new = [SymbolTokenizer.train([text]) for text in ("a b c d e", "y")]
+    resized = resize_vocabulary(translator_of(*sides), *new)
+    assert resized.model.vocabulary_sizes == tuple(side.vocab_size for side in new)
+    assert len(resized(["a b"])) == 1
+    with pytest.raises(ValueError, match="both tokenizers must have one vocabulary"):
+        resize_vocabulary(translator_of(sides[0]), *new)
