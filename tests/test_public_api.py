@@ -13,6 +13,7 @@ FOLDERS = [
     "keras_transformer.batches",
     "keras_transformer.callbacks",
     "keras_transformer.decoding",
+    "keras_transformer.interop",
     "keras_transformer.layers",
     "keras_transformer.models",
     "keras_transformer.plots",
@@ -22,6 +23,7 @@ FOLDERS = [
 ]
 FILES = [
     "keras_transformer.checks",
+    "keras_transformer.lora",
     "keras_transformer.losses",
     "keras_transformer.masking",
     "keras_transformer.metrics",
@@ -29,7 +31,7 @@ FILES = [
     "keras_transformer.schedules",
 ]
 MODULES = [*FOLDERS, *FILES]
-TENSORFLOW_ONLY = {"keras_transformer.serving", "keras_transformer.text"}
+TENSORFLOW_ONLY = {f"keras_transformer.{name}" for name in ("interop", "serving", "text")}
 AT_THE_TOP = {"MaskedAccuracy", "MaskedCrossentropy", "Transformer", "WarmupSchedule"}
 KERAS_CLASSES = (
     keras.layers.Layer,  # models are layers

@@ -50,9 +50,8 @@ def save(model, directory, tokenizer_files=None, **generation):
     model.save_pretrained(directory)
     path = directory / "generation_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(
-        json.dumps({**settings, "forced_eos_token_id": None, **generation}), encoding="utf-8"
-    )
+    settings |= {"forced_eos_token_id": None, **generation}
+    path.write_text(json.dumps(settings), encoding="utf-8")
     for name, content in (tokenizer_files or {}).items():
         if isinstance(content, bytes):
             (directory / name).write_bytes(content)

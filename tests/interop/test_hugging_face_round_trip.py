@@ -172,9 +172,8 @@ def test_what_differs_there_is_said(tokenizer, tmp_path):
         save_hugging_face(translator, tmp_path / "epsilon")
     search = Sampling(temperature=0.7, top_k=9, seed=1)
     save_hugging_face(translator_of(tokenizer, Sampling(0.7, top_k=9)), tmp_path / "sampling")
-    settings = json.loads(
-        (tmp_path / "sampling" / "generation_config.json").read_text(encoding="utf-8")
-    )
+    written = tmp_path / "sampling" / "generation_config.json"
+    settings = json.loads(written.read_text(encoding="utf-8"))
     assert (settings["do_sample"], settings["temperature"], settings["top_k"]) == (True, 0.7, 9)
     with pytest.raises(ValueError, match="`seed` of the search must be None"):
         save_hugging_face(translator_of(tokenizer, search), tmp_path / "seed")
