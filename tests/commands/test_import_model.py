@@ -37,7 +37,7 @@ def imported(theirs, tmp_path_factory):
     import_model(theirs, path)
     settings = path / "settings.toml"  # a search is compiled elsewhere
     text = settings.read_text(encoding="utf-8")
-    text = text.replace("[run]", "xla_export = false\n[run]", 1)
+    text = text.replace("xla_export = true", "xla_export = false")
     settings.write_text(text, encoding="utf-8")
     return path
 
@@ -45,7 +45,7 @@ def imported(theirs, tmp_path_factory):
 def test_the_command_writes_a_run_and_says_what_it_is(theirs, figures, command, tmp_path):
     found = figures("import", theirs, "--output", tmp_path / "run")
     assert found["from"] == "hugging-face"
-    assert (found["layers"], found["vocabulary_sizes"]) == ([1, 2], [50])
+    assert (found["layers"], found["vocabulary_sizes"]) == ([1, 2], [50, 50])
     status, out, _ = command("info", tmp_path / "run")
     assert status == 0
     assert "imported" in out
