@@ -28,7 +28,10 @@ from keras_transformer.recipes.run_files import (
 FORMATS = ("saved-model", "onnx", "litert", "hugging-face")
 # The options that each format takes; the others hold no search.
 OPTIONS = {
-    "saved-model": ("int8", "xla", "split_sentences", "beam_size", "length_penalty"),
+    "saved-model": (
+        *("int8", "xla", "split_sentences", "source_tag", "target_tag"),
+        *("beam_size", "length_penalty"),
+    ),
     "hugging-face": ("beam_size", "length_penalty"),
 }
 
@@ -58,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="translate each sentence of a text on its own (default: as the training texts are)",
     )
+    for side, where in (("source", "before every text"), ("target", "before every translation")):
+        parser.add_argument(
+            f"--{side}-tag", metavar="TAG", help=f"a language code of the vocabulary, {where}"
+        )
     add_search(parser)
     parser.epilog = examples(
         "export runs/en-de --beam-size 8 --length-penalty 1",
@@ -94,6 +101,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         length_penalty=args.length_penalty,
         jit_compile=args.xla,
         split_sentences=args.split_sentences,
+        source_tag=args.source_tag,
+        target_tag=args.target_tag,
         quantize="int8" if args.int8 else None,
     )
     program.say(f"Writing {output} ...")

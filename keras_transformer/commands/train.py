@@ -42,6 +42,7 @@ GROUPS = {  # the first option of each, and its heading
     "beam_size": "test and export",
 }
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
+MANY |= {"user_defined_symbols": "SYMBOL"}
 METAVARS = {"start_from": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
 METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
 DEFAULTS = {  # where another option decides
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if field.type in (bool, bool | None):
             options["action"] = argparse.BooleanOptionalAction
         elif name in MANY:
-            kind = str if MANY[name] == "FILE" else any_number
+            kind = any_number if MANY[name] == "RATE" else str
             options |= {"nargs": "+", "metavar": MANY[name], "type": kind}
         elif "choices" in field.metadata:
             options["choices"] = field.metadata["choices"]

@@ -63,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="translate each sentence of a line on its own (default: as MODEL does)",
     )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-tag",
+            metavar="TAG",
+            help=f"a language code of the {side} vocabulary (default: as exported)",
+        )
     parser.add_argument(
         "--batch-size",
         type=positive_integer,
@@ -86,8 +92,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> None:
     """Translates, and tells how many lines were too long."""
-    if args.alignments and (args.n_best or args.scores or args.split_sentences is not None):
-        raise ValueError("--alignments goes without --n-best, --scores and --split-sentences")
+    tags = {"source": args.source_tag, "target": args.target_tag}
+    refused = (args.n_best, args.scores, args.split_sentences is not None, *tags.values())
+    if args.alignments and any(refused):
+        raise ValueError("--alignments goes without --n-best, --scores, --split-sentences and tags")
     check_model(args.model, args.beam_size, args.length_penalty)
     check_files(args.file)
     check_output(args.output)
@@ -107,6 +115,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
         signatures = open_signatures(
             args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
         )
+        check_tags(signatures, args.model, tags)
         output = stack.enter_context(open_output(args.output))
         count = too_long = 0
         for lines in batches(stream, args.batch_size):
@@ -130,6 +139,21 @@ def check_number(count: int | None, most: int | None) -> None:
         )
 
 
+def check_tags(signatures: Any, model: str, tags: dict[str, str | None]) -> None:
+    """Raises `ValueError` for a tag that the vocabulary of its side does not have."""
+    from keras_transformer.recipes.run_files import find_export, read_card
+
+    given = {side: tag for side, tag in tags.items() if tag is not None}
+    if given and "source_tag" not in signatures["translate"].inputs:
+        raise ValueError(f"--{min(given)}-tag needs a model whose vocabularies have tags")
+    export = find_export(model)
+    vocabularies = read_card(export).get("vocabulary", {}) if export else {}
+    for side, tag in given.items():
+        known = vocabularies.get(side, {}).get("tags")
+        if known is not None and tag not in known:
+            raise ValueError(f"--{side}-tag must be one of {', '.join(known)}. Received: {tag}")
+
+
 def answers(
     signatures: Any, lines: list[bytes], form: str, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
@@ -144,17 +168,21 @@ def answers(
         found = signatures["align"](text=text)
         return [aligned(found, row, line) for row, line in enumerate(lines)]
     count = args.n_best or 1
-    if args.split_sentences is None:
+    if args.split_sentences is None and not args.source_tag and not args.target_tag:
         found = signatures["n_best"](text=text)
     else:
         number = len(lines)
+        tags = {"source_tag": args.source_tag or "", "target_tag": args.target_tag or ""}
+        names = signatures["translate"].inputs & set(tags)
+        split = -1 if args.split_sentences is None else int(args.split_sentences)
         found = signatures["translate"](
             text=text,
             prefix=tf.fill([number], ""),
             length_penalty=tf.fill([number], -1.0),
             max_length=tf.fill([number], 0),
             num_hypotheses=tf.fill([number], count),
-            split_sentences=tf.fill([number], int(args.split_sentences)),
+            split_sentences=tf.fill([number], split),
+            **{name: tf.fill([number], tags[name]) for name in names},
         )
     check_number(args.n_best, found["scores"].shape[1])
     made = []

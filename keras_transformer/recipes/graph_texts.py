@@ -130,8 +130,14 @@ def learn_subwords(
 
 def train_subwords(texts: list[str], rule: str, settings: Settings) -> SentencePieceTokenizer:
     """Learns a vocabulary of subwords."""
-    say(f"Learning a vocabulary of {settings.vocab_size:,} pieces from {len(texts):,} texts ...")
-    options: dict[str, Any] = {"lowercase": settings.lowercase, "normalization": rule}
+    count = min(len(texts), settings.input_sentence_size or len(texts))
+    say(f"Learning a vocabulary of {settings.vocab_size:,} pieces from {count:,} texts ...")
+    options: dict[str, Any] = {
+        "lowercase": settings.lowercase,
+        "normalization": rule,
+        "user_defined_symbols": settings.user_defined_symbols,
+        "input_sentence_size": settings.input_sentence_size or None,
+    }
     if settings.format == "dates":
         options = {"lossless": True, "split_digits": True}
     return SentencePieceTokenizer.train(texts, settings.vocab_size, shrink_to_fit=True, **options)

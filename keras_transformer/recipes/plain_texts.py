@@ -24,6 +24,7 @@ from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
 from keras_transformer.recipes.settings import FORMS, Settings
 from keras_transformer.recipes.texts import Texts
+from keras_transformer.reservoir import sample_evenly
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ["", "\ufffd", "", ""]
@@ -114,9 +115,15 @@ class SubwordVocabulary:
 
     @classmethod
     def train(
-        cls, texts: Iterable[str], vocab_size: int, rule: str, lowercase: bool, split_digits: bool
+        cls,
+        texts: Iterable[str],
+        vocab_size: int,
+        rule: str,
+        lowercase: bool,
+        split_digits: bool,
+        symbols: Sequence[str] = (),
     ) -> "SubwordVocabulary":
-        """Learns a vocabulary of at most `vocab_size` pieces."""
+        """Learns a vocabulary of at most `vocab_size` pieces, `symbols` among them."""
         import sentencepiece
 
         form = rule if rule in FORMS else "identity"
@@ -137,6 +144,7 @@ class SubwordVocabulary:
                     model_type="bpe",
                     character_coverage=1.0,
                     split_digits=split_digits,
+                    user_defined_symbols=list(symbols),
                     pad_id=PAD_ID,
                     unk_id=UNK_ID,
                     bos_id=BOS_ID,
@@ -342,10 +350,17 @@ def learn_vocabularies(
 
 def learn_subwords(texts: list[str], rule: str, settings: Settings) -> SubwordVocabulary:
     """Learns a vocabulary of subwords, and says so."""
+    if settings.input_sentence_size:
+        texts = sample_evenly(texts, settings.input_sentence_size)
     say(f"Learning a vocabulary of {settings.vocab_size:,} pieces from {len(texts):,} texts ...")
     split_digits = settings.format == "dates"
     return SubwordVocabulary.train(
-        texts, settings.vocab_size, rule, settings.lowercase, split_digits
+        texts,
+        settings.vocab_size,
+        rule,
+        settings.lowercase,
+        split_digits,
+        settings.user_defined_symbols,
     )
 
 

@@ -182,5 +182,13 @@ class _Kept:
     def __init__(self, function: Any, model: Any) -> None:
         self.function, self.model = function, model
 
+    @property
+    def inputs(self) -> set[str]:
+        """The names of its tensors."""
+        signature = getattr(self.function, "structured_input_signature", None)
+        if signature is not None:  # of a loaded function
+            return set(signature[1])
+        return {spec.name for spec in self.function.input_signature}
+
     def __call__(self, **tensors: Any) -> dict[str, Any]:
         return {name: array.numpy() for name, array in self.function(**tensors).items()}

@@ -50,6 +50,10 @@ class Settings:
         source_locale: locale of the sources of dates.
         target_locale: locale of the targets of dates.
         vocab_size: number of subwords, special ids included.
+        user_defined_symbols: placeholders and the like, each one piece of the vocabulary, never
+            split and given back as they are.
+        input_sentence_size: largest number of texts that a vocabulary is learnt from, a sample;
+            0: all.
         separate_vocabularies: whether each side has a vocabulary of its own.
         lowercase: whether all texts are read and written in small letters.
         normalization: "identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf", or a file of rules of
@@ -123,6 +127,8 @@ class Settings:
     source_locale: str = "en"
     target_locale: str = "fr"
     vocab_size: int = option(8000, least=5)
+    user_defined_symbols: tuple[str, ...] = ()
+    input_sentence_size: int = option(0, least=0)
     separate_vocabularies: bool = False
     lowercase: bool = False
     normalization: str = "identity"
@@ -278,6 +284,15 @@ class Settings:
             raise ValueError(
                 "`lowercase`, `normalization` and `source_normalization` need `format` 'text'"
             )
+        if (self.user_defined_symbols or self.input_sentence_size) and self.format != "text":
+            raise ValueError(
+                "`user_defined_symbols` and `input_sentence_size` need `format` 'text'"
+            )
+        for symbol in self.user_defined_symbols:
+            whole = symbol.isprintable() and not {" ", "\u2581"} & set(symbol)
+            if not symbol or not whole or (self.lowercase and symbol.lower() != symbol):
+                rule = "be printable, without spaces, and with `lowercase` without capitals"
+                raise ValueError(_must("user_defined_symbols", rule, symbol))
         if self.separate_vocabularies and not self.has_subwords:
             raise ValueError("`separate_vocabularies` needs `format` 'text' or 'dates'")
         if self.right_to_left and self.has_subwords:

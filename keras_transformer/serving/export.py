@@ -61,6 +61,11 @@ def export(
     | `num_hypotheses` | up to the beam size; beyond it stand "" and -1e9 | 0 |
     | `prefix` | what the translation must begin with | "" |
     | `split_sentences` | 1 translates each sentence on its own, 0 the text at once | -1 |
+    | `source_tag` | the tag, such as a language code, that is read before the text | "" |
+    | `target_tag` | the tag that the output begins with | "" |
+
+    Only a vocabulary with tags makes `source_tag` and `target_tag` inputs, string[B], both of
+    them. An unknown tag refuses its text, as if it were too long.
 
     In `align` each piece of the translation has the bytes where it stands and the bytes of the
     source that it was read from. Beyond the last piece stands -1.

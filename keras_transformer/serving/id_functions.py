@@ -278,6 +278,8 @@ class IdFunctions(tf.Module):
         max_batch_tokens: the most source tokens of a batch, padding included.
         jit_compile: whether XLA compiles the functions.
         quantize: "int8" computes with a copy of the model in 8-bit integers, None with the model.
+        first_id: the id that every output of `search_ids` and `align_ids` begins with; None lets
+            the model choose.
 
     Attributes:
         model: the model that computes: the argument, or its copy in 8-bit integers.
@@ -288,8 +290,9 @@ class IdFunctions(tf.Module):
         search_with_options: `(source_ids, prefix_ids, length_limits, length_penalty)` to ids
             (rows, max_hypotheses, length) and scores (rows, max_hypotheses). Prefixes are
             (rows, prefix), limits and penalties (rows,).
-        align_ids: `(source_ids)` to the ids of the best hypothesis and the source position of
-            each token, both (rows, longest_output).
+        align_ids: `(source_ids, text_starts)` to the ids of the best hypothesis and the source
+            position of each token, both (rows, longest_output). What stands before `text_starts`
+            (rows,) is no text, such as a language code.
         score_ids: `(source_ids, target_ids)` to log-probabilities (rows,).
         encode_ids: `(source_ids)` to the sum of the encoder's vectors over each row's tokens,
             (rows, d_model).
@@ -305,8 +308,10 @@ class IdFunctions(tf.Module):
         max_batch_tokens: int,
         jit_compile: bool,
         quantize: str | None,
+        first_id: int | None = None,
     ):
         super().__init__(name="id_functions")
+        self.first_id = first_id
         model.build(None)
         self.model = quantized_copy(model, quantize) if quantize else model
         # Copies, because a subclass of a search may have more than its configuration says.
@@ -333,7 +338,7 @@ class IdFunctions(tf.Module):
         self.search_with_options = CompiledFunction(
             self._search_with_options, [ids, ids, limits, penalties], *halved
         )
-        self.align_ids = CompiledFunction(self._align_ids, [ids], *halved)
+        self.align_ids = CompiledFunction(self._align_ids, [ids, limits], *halved)
         self.score_ids = CompiledFunction(self._score_ids, [ids, ids], *options)
         self.encode_ids = CompiledFunction(self._encode_ids, [ids], *options)
         self.functions = [
@@ -350,7 +355,7 @@ class IdFunctions(tf.Module):
         return self.max_length or self.max_source_length + EXTRA_LENGTH
 
     def _search_ids(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        result = self._generate(source_ids, self.search)
+        result = self._generate(source_ids, self.search, **self._first(source_ids))
         return result.ids, result.scores
 
     def _search_with_options(
@@ -366,9 +371,10 @@ class IdFunctions(tf.Module):
         result = self._generate(source_ids, self.whole_search, **options)
         return result.ids, result.scores
 
-    def _align_ids(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        result = self._generate(source_ids, self.aligning_search)
+    def _align_ids(self, source_ids: tf.Tensor, text_starts: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        result = self._generate(source_ids, self.aligning_search, **self._first(source_ids))
         is_text = (source_ids != self.model.pad_id) & (source_ids != self.model.eos_id)
+        is_text &= tf.range(tf.shape(source_ids)[1]) >= text_starts[:, None]
         # The translation of an empty text is empty.
         some = tf.reduce_any(is_text, axis=1, keepdims=True)
         ids = tf.where(some, result.ids[:, 0], self.model.pad_id)
@@ -376,6 +382,12 @@ class IdFunctions(tf.Module):
         # Outputs of all shapes are joined, so all have the same width.
         padding = [[0, 0], [0, self.longest_output - tf.shape(ids)[1]]]
         return tf.pad(ids, padding, constant_values=self.model.pad_id), tf.pad(positions, padding)
+
+    def _first(self, source_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The option of `generate` that makes outputs begin with `first_id`."""
+        if self.first_id is None:
+            return {}
+        return {"prefix_ids": tf.fill([tf.shape(source_ids)[0], 1], self.first_id)}
 
     def _score_ids(self, source_ids: tf.Tensor, target_ids: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (self.model.score(source_ids, target_ids).log_prob,)

@@ -6,6 +6,7 @@ For production use TensorFlow Serving.
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -155,7 +156,10 @@ def describe_model(app: FastAPI, definitions: dict[str, Any], name: str, version
 
     @app.get("/", response_class=HTMLResponse)
     async def page() -> str:
-        return PAGE.read_text(encoding="utf-8").replace("{{name}}", name)
+        inputs = definitions.get("translate", {}).get("inputs", {})
+        tags = {key: "" for key in ("source_tag", "target_tag") if key in inputs}
+        text = PAGE.read_text(encoding="utf-8")
+        return text.replace("{{name}}", name).replace("{{tags}}", json.dumps(tags))
 
     @app.get(addresses[0])
     @app.get(addresses[1])

@@ -21,7 +21,7 @@ EXTRA = "assets.extra"  # where a SavedModel keeps files that are not of its gra
 CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
-OWN_FIELDS |= {"texts", "split_sentences", "separator"}
+OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -86,6 +86,7 @@ def model_card(
                 "class": type(tokenizer).__name__,
                 "size": tokenizer.vocab_size,
                 "sha256": hashlib.sha256(tokenizer.to_bytes()).hexdigest(),
+                "tags": tokenizer.tags,
             }
             for side, tokenizer in tokenizers.items()
         },
@@ -98,6 +99,8 @@ def model_card(
         "texts": text_conventions(translator),
         "split_sentences": translator.split_sentences,
         "separator": translator.separator,
+        "source_tag": translator.source_tag,
+        "target_tag": translator.target_tag,
         "jit_compile": translator.jit_compile,
         "operations": sorted(operations),
         "versions": {
@@ -142,6 +145,7 @@ def input_conventions(translator: "Translator") -> list[str]:
         inputs.append("Variants of a character are read as one (NFKC).")
     if is_same(source, "  ".join(words), "\n".join(words)) and len(words) > 1:
         inputs.append("Runs of white space, line breaks too, are read as one space.")
+    inputs += tag_conventions(translator)
     parts = f"into at most {translator.max_segments} parts"
     if translator.split_sentences:
         inputs.append("Each sentence of a text is translated on its own.")
@@ -154,6 +158,18 @@ def input_conventions(translator: "Translator") -> list[str]:
         f"{parts}. {joined}"
     )
     return inputs
+
+
+def tag_conventions(translator: "Translator") -> list[str]:
+    """Returns in words which tags a translator reads and writes, such as language codes."""
+    said = []
+    if translator.source_tag is not None:
+        said.append(f"The tag {translator.source_tag} is put before every text.")
+    if translator.source_tokenizer.leading_tags:
+        said.append("A text may begin with a tag, which holds for all of it.")
+    if translator.target_tag is not None:
+        said.append(f"Every translation is that of the tag {translator.target_tag}.")
+    return said
 
 
 def output_conventions(translator: "Translator") -> list[str]:

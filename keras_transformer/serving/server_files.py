@@ -48,7 +48,8 @@ def warm_up_requests(translator: "Translator") -> Iterator[tuple[str, dict[str, 
     signatures get one short text.
     """
     shapes = translator.id_functions.shapes
-    texts = texts_of_lengths(translator.source_tokenizer, shapes.lengths)
+    num_special = 1 if translator.source_tag is None else 2
+    texts = texts_of_lengths(translator.source_tokenizer, shapes.lengths, num_special)
     for text, rows in zip(texts, shapes.row_limits, strict=True):
         if text is not None:
             for count in powers_of_two(1, rows):
@@ -61,14 +62,20 @@ def warm_up_requests(translator: "Translator") -> Iterator[tuple[str, dict[str, 
         "prefix": np.array([""], object),
         "split_sentences": np.array([-1], "int32"),
     }
+    if translator.string_functions.has_tags:
+        options |= {"source_tag": np.array([""], object), "target_tag": np.array([""], object)}
     yield "score", {"source": short, "target": short}
     yield "translate", {"text": short, **options}
     yield "align", {"text": short}
     yield "encode", {"text": short}
 
 
-def texts_of_lengths(tokenizer: Tokenizer, sizes: Sequence[int]) -> list[str | None]:
-    """Returns for each size a text of as many tokens with `eos_id`, or of more than the last size.
+def texts_of_lengths(
+    tokenizer: Tokenizer, sizes: Sequence[int], num_special: int = 1
+) -> list[str | None]:
+    """Returns for each size a text of as many tokens, or of more than the last size.
+
+    `num_special` of the tokens are added to those of the text: `eos_id`, and a tag.
 
     A text is a piece of the vocabulary, repeated; None where no piece gives such a text.
     """
@@ -80,7 +87,7 @@ def texts_of_lengths(tokenizer: Tokenizer, sizes: Sequence[int]) -> list[str | N
             word = piece.strip()
             joiner = " " if piece[:1] == " " else ""
             repeated = [joiner.join([word] * count) for count in range(1, most)]
-            lengths = tokenizer.tokenize(repeated).row_lengths().numpy() + 1
+            lengths = tokenizer.tokenize(repeated).row_lengths().numpy() + num_special
             fitting = np.flatnonzero((lengths > least) & (lengths <= most))
             if len(fitting):
                 text = repeated[fitting[-1]]

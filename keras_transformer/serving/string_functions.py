@@ -12,6 +12,7 @@ from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
+from keras_transformer.serving.tagged_texts import TaggedTexts, tagged, with_tags
 from keras_transformer.text.tokenizer import Tokenizer
 
 
@@ -50,6 +51,28 @@ class Prefixes(NamedTuple):
 
     ids: tf.Tensor
     too_long: tf.Tensor
+
+
+class Options(NamedTuple):
+    """The options of `translate`, one value for each text; `StringFunctions` says their defaults.
+
+    Attributes:
+        length_penalty: float32 (texts,).
+        max_length: int32 (texts,).
+        num_hypotheses: int32 (texts,).
+        prefix: string (texts,).
+        split_sentences: int32 (texts,).
+        source_tag: string (texts,), None where no vocabulary has tags.
+        target_tag: the same.
+    """
+
+    length_penalty: tf.Tensor
+    max_length: tf.Tensor
+    num_hypotheses: tf.Tensor
+    prefix: tf.Tensor
+    split_sentences: tf.Tensor
+    source_tag: tf.Tensor | None = None
+    target_tag: tf.Tensor | None = None
 
 
 class Spans(NamedTuple):
@@ -104,6 +127,8 @@ class StringFunctions(tf.Module):
         max_segments: the most segments of a long text. A text that needs more is refused.
         separator: joins the translations of a text's segments.
         split_sentences: whether texts are divided into their sentences.
+        source_tag: a tag that the model reads before each segment, where its text has none.
+        target_tag: a tag that every translation begins with, and that is no part of its text.
     """
 
     def __init__(
@@ -114,6 +139,8 @@ class StringFunctions(tf.Module):
         max_segments: int,
         separator: str,
         split_sentences: bool,
+        source_tag: str | None = None,
+        target_tag: str | None = None,
     ):
         super().__init__(name="string_functions")
         self.id_functions = id_functions
@@ -122,8 +149,23 @@ class StringFunctions(tf.Module):
         self.max_segments = max_segments
         self.separator = separator
         self.split_sentences = split_sentences
-        longest = id_functions.max_source_length - 1  # `eos_id` comes after it
-        self.splitter = SegmentSplitter(source_tokenizer, longest, max_segments)
+        self.source_tag, self.target_tag = (
+            None if tag is None else tokenizer.tag_id(tag)
+            for tag, tokenizer in ((source_tag, source_tokenizer), (target_tag, target_tokenizer))
+        )
+        has_tags = [
+            bool(tokenizer.tags) or tokenizer.leading_tags
+            for tokenizer in (source_tokenizer, target_tokenizer)
+        ]
+        self.has_tags = any(has_tags)
+        # `eos_id` comes after the longest text, and a tag may come before it.
+        longest, self.longest_target = (
+            id_functions.max_source_length - 1 - has for has in has_tags
+        )
+        self.target_reader = target_tokenizer.without_leading_tags()
+        self.splitter = SegmentSplitter(
+            source_tokenizer.without_leading_tags(), longest, max_segments
+        )
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -132,7 +174,7 @@ class StringFunctions(tf.Module):
             "serving_default": self.serving_default,
             "n_best": self.n_best,
             "score": self.score,
-            "translate": self.translate,
+            "translate": self.translate_tagged if self.has_tags else self.translate,
             "align": self.align,
             "encode": self.encode,
         }
@@ -198,29 +240,74 @@ class StringFunctions(tf.Module):
         A `max_length` or `num_hypotheses` below 1 selects the export's default. So does a negative
         `split_sentences`, and a negative or NaN `length_penalty`.
         """
+        return self._translate(
+            text, Options(length_penalty, max_length, num_hypotheses, prefix, split_sentences)
+        )
+
+    @signature(
+        TEXT,
+        per_text(tf.float32, "length_penalty"),
+        per_text(tf.int32, "max_length"),
+        per_text(tf.int32, "num_hypotheses"),
+        per_text(tf.string, "prefix"),
+        per_text(tf.int32, "split_sentences"),
+        per_text(tf.string, "source_tag"),
+        per_text(tf.string, "target_tag"),
+    )
+    def translate_tagged(
+        self,
+        text: tf.Tensor,
+        length_penalty: tf.Tensor,
+        max_length: tf.Tensor,
+        num_hypotheses: tf.Tensor,
+        prefix: tf.Tensor,
+        split_sentences: tf.Tensor,
+        source_tag: tf.Tensor,
+        target_tag: tf.Tensor,
+    ) -> dict[str, tf.Tensor]:
+        """`translate` for vocabularies with tags, which are options too.
+
+        An empty tag selects the export's default, and an unknown one refuses its text. A tag that
+        the text begins with comes before `source_tag`.
+        """
         options = (length_penalty, max_length, num_hypotheses, prefix, split_sentences)
+        return self._translate(text, Options(*options, source_tag, target_tag))
+
+    def _translate(self, text: tf.Tensor, options: Options) -> dict[str, tf.Tensor]:
+        """The answer of `translate`."""
         message = "there must be as many options of each kind as texts"
         same = [
             tf.debugging.assert_equal(tf.shape(option), tf.shape(text), message)
             for option in options
+            if option is not None
         ]
         with tf.control_dependencies(same):
             default = self._by_sentence(text)
-        by_sentence = tf.where(split_sentences >= 0, split_sentences > 0, default)
-        segments = self.splitter.split(text, by_sentence)
-        limits = tf.where(max_length > 0, max_length, tf.int32.max)
-        prefixes = self._prefixes(segments, prefix, limits)
+        by_sentence = tf.where(options.split_sentences >= 0, options.split_sentences > 0, default)
+        sources = self._sources(text, options.source_tag)
+        segments = self.splitter.split(sources.texts, by_sentence)
+        tokens = with_tags(segments.tokens, sources.tags_of(segments.texts))
+        limits = tf.where(options.max_length > 0, options.max_length, tf.int32.max)
+        targets = self._targets(options.prefix, options.target_tag)
+        prefixes = self._prefixes(segments, tokens, targets, limits)
         search = self.id_functions.search
         default_penalty = search.length_penalty if isinstance(search, BeamSearch) else 0.0
-        penalties = tf.where(length_penalty >= 0, length_penalty, default_penalty)
+        penalties = tf.where(options.length_penalty >= 0, options.length_penalty, default_penalty)
         penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
-        inputs = [self._with_eos(segments.tokens), prefixes.ids]
+        inputs = [self._with_eos(tokens), prefixes.ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
         width = self.id_functions.max_hypotheses
         found = self._search(self.id_functions.search_with_options, inputs, width)
         refused = segments.refused | prefixes.too_long
+        for tag, side in (
+            (options.source_tag, self.source_tokenizer),
+            (options.target_tag, self.target_tokenizer),
+        ):
+            if tag is not None:
+                refused |= (tag != "") & (side.tag_ids(tag) < 0)
         found = self._joined(segments, refused, found)
-        counts = tf.where(num_hypotheses > 0, num_hypotheses, self.id_functions.num_hypotheses)
+        asked = options.num_hypotheses
+        counts = tf.where(asked > 0, asked, self.id_functions.num_hypotheses)
         is_asked = tf.range(width) < counts[:, None]
         return {
             "translations": tf.where(is_asked, found.translations, ""),
@@ -235,39 +322,52 @@ class StringFunctions(tf.Module):
             tf.shape(source), tf.shape(target), "source and target must have as many texts"
         )
         with tf.control_dependencies([same]):
-            pair = [self.source_tokenizer.tokenize(source)]
-        pair.append(self.target_tokenizer.tokenize(target))
-        lengths = [tf.cast(tokens.row_lengths(), tf.int32) for tokens in pair]
-        longest = self.splitter.longest
-        truncated = tf.maximum(*lengths) > longest
-        inputs = [self._with_eos(tokens[:, :longest]) for tokens in pair]
+            sources, targets = self._sources(source), self._targets(target)
+        pair = (
+            (sources, self.splitter.tokenizer, self.splitter.longest),
+            (targets, self.target_reader, self.longest_target),
+        )
+        inputs, too_long = [], []
+        for side, reader, longest in pair:
+            tokens = reader.tokenize(side.texts)
+            too_long.append(tokens.row_lengths() > longest)
+            inputs.append(self._with_eos(with_tags(tokens[:, :longest], side.tags)))
         (log_probs,) = self.id_functions.score_ids.map(inputs, [per_text(tf.float32)])
+        truncated = tf.logical_or(*too_long)
+        num_tokens = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32) + 1
         return {
             "log_prob": tf.where(truncated, IMPOSSIBLE, log_probs),
-            "num_tokens": lengths[1] + 1,
+            "num_tokens": num_tokens,
             "truncated": truncated,
         }
 
     @signature(TEXT)
     def align(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best translation of each text, and which part of the text each piece is read from."""
-        located = self.splitter.locate(text, self._by_sentence(text))
+        sources = self._sources(text)
+        located = self.splitter.locate(sources.texts, self._by_sentence(text))
         segments = located.segments
+        tags = sources.tags_of(segments.texts)
+        text_starts = (
+            tf.zeros_like(segments.texts) if tags is None else tf.cast(tags >= 0, tf.int32)
+        )
         longest = self.id_functions.longest_output
         row = tf.TensorSpec([None, longest], tf.int32)
         specs = WrittenPieces(per_text(tf.string), per_text(tf.int32), row, row, row)
-        inputs = [self._with_eos(segments.tokens)]
+        inputs = [self._with_eos(with_tags(segments.tokens, tags)), text_starts]
         written = WrittenPieces(
             *self.id_functions.align_ids.map(inputs, specs, self._written_pieces)
         )
         is_piece = tf.sequence_mask(written.counts, longest)
         before = self._bytes_before(segments, written.translations)[:, None]
+        positions = tf.maximum(written.positions - text_starts[:, None], 0)
         read = Spans(
-            self._at(written.positions, located.starts), self._at(written.positions, located.ends)
+            self._at(positions, located.starts), self._at(positions, located.ends)
         ).without_edges(located.strings)
+        begins = (located.begins + tf.gather(sources.begins, segments.texts))[:, None]
         columns = {
-            "source_start": read.starts + located.begins[:, None],
-            "source_end": read.ends + located.begins[:, None],
+            "source_start": read.starts + begins,
+            "source_end": read.ends + begins,
             "target_start": written.starts + before,
             "target_end": written.ends + before,
         }
@@ -285,8 +385,9 @@ class StringFunctions(tf.Module):
     @signature(TEXT)
     def encode(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The mean of the encoder's vectors over the tokens of each text."""
-        segments = self.splitter.split(text, self._by_sentence(text))
-        source_ids = self._with_eos(segments.tokens)
+        sources = self._sources(text)
+        segments = self.splitter.split(sources.texts, self._by_sentence(text))
+        source_ids = self._with_eos(with_tags(segments.tokens, sources.tags_of(segments.texts)))
         spec = tf.TensorSpec([None, self.id_functions.model.d_model])
         (sums,) = self.id_functions.encode_ids.map([source_ids], [spec])
         counts = self.id_functions.shapes.num_tokens(source_ids)
@@ -300,11 +401,21 @@ class StringFunctions(tf.Module):
 
     def _n_best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """The answer of `n_best`."""
-        segments = self.splitter.split(text, self._by_sentence(text))
-        inputs, width = [self._with_eos(segments.tokens)], self.id_functions.num_hypotheses
+        sources = self._sources(text)
+        segments = self.splitter.split(sources.texts, self._by_sentence(text))
+        tokens = with_tags(segments.tokens, sources.tags_of(segments.texts))
+        inputs, width = [self._with_eos(tokens)], self.id_functions.num_hypotheses
         found = self._search(self.id_functions.search_ids, inputs, width)
         found = self._joined(segments, segments.refused, found)
         return {**found._asdict(), "truncated": segments.refused}
+
+    def _sources(self, text: tf.Tensor, asked: tf.Tensor | None = None) -> TaggedTexts:
+        """The `TaggedTexts` of sources; `asked` are tags in place of the default, where not ""."""
+        return tagged(text, self.source_tokenizer, self.source_tag, asked)
+
+    def _targets(self, text: tf.Tensor, asked: tf.Tensor | None = None) -> TaggedTexts:
+        """The same of targets, or of what they begin with."""
+        return tagged(text, self.target_tokenizer, self.target_tag, asked)
 
     def _search(
         self, search: CompiledFunction, inputs: Sequence[tf.Tensor], num_hypotheses: int
@@ -323,6 +434,9 @@ class StringFunctions(tf.Module):
     def _written_pieces(self, ids: tf.Tensor, positions: tf.Tensor) -> WrittenPieces:
         """The `WrittenPieces` of the ids (rows, length) of hypotheses."""
         model = self.id_functions.model
+        if self.target_tag is not None:  # it is no part of the text
+            ids = tf.pad(ids[:, 1:], [[0, 0], [0, 1]], constant_values=model.pad_id)
+            positions = tf.pad(positions[:, 1:], [[0, 0], [0, 1]])
         is_piece = (ids != model.pad_id) & (ids != model.eos_id)
         counts = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
         longest = tf.reduce_max(counts)
@@ -402,25 +516,34 @@ class StringFunctions(tf.Module):
         width = self.id_functions.max_source_length
         return tf.gather(offsets.to_tensor(0, shape=[None, width]), positions, batch_dims=1)
 
-    def _prefixes(self, segments: Segments, prefix: tf.Tensor, limits: tf.Tensor) -> Prefixes:
-        """The `Prefixes` of the strings `prefix` (texts,), in outputs of at most `limits` tokens.
+    def _prefixes(
+        self, segments: Segments, sources: tf.RaggedTensor, targets: TaggedTexts, limits: tf.Tensor
+    ) -> Prefixes:
+        """The `Prefixes` of `targets` in outputs of at most `limits` tokens (texts,).
 
         The first segment of a text has its prefix. Where the tokenizer reverses, the last has it.
+        The tag is before that of every segment. `sources` are the tokens that are read.
         """
-        tokens = self.target_tokenizer.tokenize(prefix)
+        tokens = self.target_reader.tokenize(targets.texts)
         has_prefix = segments.first
         if self.target_tokenizer.reverse:
             has_prefix = tf.concat([segments.first[1:], [True]], axis=0)
         longest = self.id_functions.max_length
         if longest is None:  # as in `Transformer.generate`, `eos_id` counted
-            sources = tf.cast(segments.tokens.row_lengths(), tf.int32) + 1
-            longest = tf.boolean_mask(sources, has_prefix) + EXTRA_LENGTH
-        limits = tf.minimum(tf.minimum(limits, longest), self.splitter.longest)
-        too_long = tf.cast(tokens.row_lengths(), tf.int32) > limits
-        tokens = tf.gather(tokens[:, : self.splitter.longest], segments.texts)
+            lengths = tf.cast(sources.row_lengths(), tf.int32) + 1
+            longest = tf.boolean_mask(lengths, has_prefix) + EXTRA_LENGTH
+        most = self.longest_target
+        limits = tf.minimum(tf.minimum(limits, longest), most)
+        lengths = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32)
+        too_long = lengths > limits
+        tokens = tf.gather(tokens[:, :most], segments.texts)
         pad_id = self.id_functions.model.pad_id
-        ids = tokens.to_tensor(pad_id)
-        return Prefixes(tf.where(has_prefix[:, None], ids, pad_id), too_long)
+        ids = tf.where(has_prefix[:, None], tokens.to_tensor(pad_id), pad_id)
+        tags = targets.tags_of(segments.texts)
+        if tags is not None:
+            lengths = tf.where(has_prefix, tokens.row_lengths(), 0)
+            ids = with_tags(tf.RaggedTensor.from_tensor(ids, lengths), tags).to_tensor(pad_id)
+        return Prefixes(ids, too_long)
 
     def _with_eos(self, tokens: tf.RaggedTensor) -> tf.Tensor:
         """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""

@@ -92,6 +92,15 @@ def checked_max_source_length(model: keras.Model, max_source_length: int | None)
     return max_source_length
 
 
+def check_tag(name: str, tag: str | None, tokenizer: Tokenizer) -> None:
+    """Raises `ValueError` unless `tag` is None or one of the tokenizer's."""
+    try:
+        if tag is not None:
+            tokenizer.tag_id(tag)
+    except ValueError as error:
+        raise ValueError(f"`{name}`: {error}") from None
+
+
 def warn_of_truncation(num_truncated: int) -> None:
     """Warns when texts or prefixes were longer than the model reads or writes."""
     if num_truncated:
@@ -146,6 +155,11 @@ class Translator:
         split_sentences: whether each sentence of a text is translated on its own, however short
             the text is. Use True for a model of single sentences, which may leave out all but the
             first. Use False for documents, and for texts that have no sentences.
+        source_tag: one of `source_tokenizer.tags`, such as a language code, which the model reads
+            before every text and before each part of a text that is divided. A tag that the text
+            itself begins with takes its place, where the tokenizer has `leading_tags`.
+        target_tag: one of `target_tokenizer.tags`, which the model's output begins with. It is
+            no part of the translation. It counts as the first token, in lengths and in scores.
 
     Attributes:
         model: the argument. With `quantize` a copy of it translates, so further training of `model`
@@ -191,6 +205,8 @@ class Translator:
         max_segments: int = 16,
         separator: str = " ",
         split_sentences: bool = False,
+        source_tag: str | None = None,
+        target_tag: str | None = None,
     ) -> None:
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -208,6 +224,9 @@ class Translator:
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         check_tokenizer("source", self.source_tokenizer, model)
         check_tokenizer("target", self.target_tokenizer, model)
+        self.source_tag, self.target_tag = source_tag, target_tag
+        check_tag("source_tag", source_tag, self.source_tokenizer)
+        check_tag("target_tag", target_tag, self.target_tokenizer)
         if not isinstance(self.search, Search):
             raise ValueError(
                 "`search` must be a `Search`, as `BeamSearch(4)` is. "
@@ -221,6 +240,7 @@ class Translator:
             max_batch_tokens=self.max_batch_tokens,
             jit_compile=self.jit_compile,
             quantize=self.quantize,
+            first_id=None if target_tag is None else self.target_tokenizer.tag_id(target_tag),
         )
         self.string_functions = StringFunctions(
             self.id_functions,
@@ -229,6 +249,8 @@ class Translator:
             max_segments=self.max_segments,
             separator=self.separator,
             split_sentences=self.split_sentences,
+            source_tag=source_tag,
+            target_tag=target_tag,
         )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -280,6 +302,8 @@ class Translator:
         num_hypotheses: int | None = None,
         prefixes: Sequence[str] | None = None,
         split_sentences: bool | None = None,
+        source_tag: str | None = None,
+        target_tag: str | None = None,
     ) -> list[list[tuple[str, float]]]:
         """Translates as `n_best`, with options of this call.
 
@@ -297,6 +321,8 @@ class Translator:
                 source, has no translation, and the call warns.
             split_sentences: whether each sentence is translated on its own. None selects the
                 translator's own.
+            source_tag: the tag of all texts. None selects the translator's own.
+            target_tag: the tag of all translations. None selects the translator's own.
 
         Returns:
             For each text a list of (translation, score), the best first.
@@ -320,6 +346,8 @@ class Translator:
             )
         if split_sentences is not None:
             split_sentences = arguments.boolean("split_sentences", split_sentences)
+        check_tag("source_tag", source_tag, self.source_tokenizer)
+        check_tag("target_tag", target_tag, self.target_tokenizer)
         check_texts("texts", texts)
         prefixes = [""] * len(texts) if prefixes is None else prefixes
         check_texts("prefixes", prefixes)
@@ -329,14 +357,17 @@ class Translator:
                 f"Received: {len(prefixes)} for {len(texts)} texts"
             )
         count = len(texts)
-        answer = self.string_functions.translate(
+        options = [
             string_tensor(texts),
             tf.fill([count], -1.0 if length_penalty is None else length_penalty),
             tf.fill([count], min(max_length or 0, self.id_functions.longest_output)),
             tf.fill([count], num_hypotheses or 0),
             string_tensor(prefixes),
             tf.fill([count], -1 if split_sentences is None else int(split_sentences)),
-        )
+        ]
+        if self.string_functions.has_tags:
+            options += [tf.fill([count], tag or "") for tag in (source_tag, target_tag)]
+        answer = self.string_functions.signatures["translate"](*options)
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         width = num_hypotheses or self.id_functions.num_hypotheses
         translations, scores = (

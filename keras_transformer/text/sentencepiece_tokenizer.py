@@ -6,7 +6,7 @@ import os
 import pathlib
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from keras_transformer import arguments
+from keras_transformer.reservoir import sample_evenly
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
 from keras_transformer.text.piece_ids import Vocabulary, number_pieces, read_vocabulary
@@ -23,9 +24,9 @@ from keras_transformer.text.sentencepiece_library import (
     rules_for_unseen,
     train_model,
 )
-from keras_transformer.text.strings import string_constant, text_list, valid_text
+from keras_transformer.text.strings import each_text, string_constant, text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
-from keras_transformer.text.vocabulary import fingerprints, ids_of
+from keras_transformer.text.vocabulary import SPECIAL_PIECES, fingerprints, ids_of
 
 MODEL_TYPES = ("bpe", "unigram")
 LOSSLESS_SETTINGS = {
@@ -38,6 +39,7 @@ LOSSLESS_SETTINGS = {
 RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")
 WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, beside the space
 NUM_BYTES = 256
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 # sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
 MAX_LINE_CHARACTERS = 1024
 # Lossless text spells a SPACE_MARK of its own as ESCAPE "a", and ESCAPE itself, a private-use
@@ -172,6 +174,8 @@ class SentencePieceTokenizer(Tokenizer):
         shrink_to_fit: bool = False,
         normalization: str | PathLike[str] = "identity",
         byte_fallback: bool | None = None,
+        user_defined_symbols: Iterable[str] = (),
+        input_sentence_size: int | None = None,
     ) -> Self:
         """Learns a model from `texts`; the same texts in the same order give the same model.
 
@@ -201,6 +205,15 @@ class SentencePieceTokenizer(Tokenizer):
                 takes 256 ids, instead of `unk_id`. True spells every unseen character so, also one
                 that stands for others. None spells the rest so where `character_coverage` is
                 below 1 and the bytes take at most an eighth of the vocabulary.
+            user_defined_symbols: iterable of placeholders and the like. Each is one piece wherever
+                a text has it, also within a word: never split, with dropout neither, and given
+                back as it is. No other characters make it, but those that the normalization
+                replaces by its own. A text is lower-cased first, so with `lowercase` a symbol has
+                no capitals. The symbols are in the vocabulary behind the special ids, and in a
+                lossless one two more, which keep U+2581 apart from them.
+            input_sentence_size: the largest number of lines to learn from. Of more lines it takes
+                a sample, the same one each time, and reads `texts` one by one. What it leaves out
+                is unseen. None takes all lines.
 
         Returns:
             A `SentencePieceTokenizer`.
@@ -227,7 +240,12 @@ class SentencePieceTokenizer(Tokenizer):
         arguments.boolean("lossless", lossless)
         rule, form = _rule_and_form(normalization)
         folding = Folding(form, lowercase)
-        lines = folding.fold_texts(training_lines(text_list("texts", texts)))
+        symbols = checked_symbols(user_defined_symbols, folding)
+        size = arguments.optional(
+            arguments.positive_integer, "input_sentence_size", input_sentence_size
+        )
+        stream = training_lines(each_text("texts", texts))
+        lines = folding.fold_texts(list(stream) if size is None else sample_evenly(stream, size))
         settings |= LOSSLESS_SETTINGS if lossless else rule
         if lossless:
             if folding.options() or normalization != "identity" or byte_fallback is False:
@@ -237,6 +255,8 @@ class SentencePieceTokenizer(Tokenizer):
                     f"{lowercase}, normalization={normalization!r}, byte_fallback={byte_fallback}"
                 )
             lines = [_escape_text(line) for line in lines]
+            # An escape and the text behind it must not be read as a symbol.
+            symbols += [f"{ESCAPE}a", f"{ESCAPE}b"] if symbols else []
         if not any(line.strip() for line in lines):
             raise ValueError("`texts` must hold some text. Received: only empty texts")
         if "normalization_rules" in settings and normalization in FORMS and not byte_fallback:
@@ -248,6 +268,8 @@ class SentencePieceTokenizer(Tokenizer):
             settings["byte_fallback"] = arguments.boolean("byte_fallback", byte_fallback)
         elif settings["character_coverage"] < 1 and vocab_size >= 8 * NUM_BYTES:
             settings["byte_fallback"] = True
+        if symbols:
+            settings["user_defined_symbols"] = symbols
         return cls(train_model(lines, settings), lossless, form, lowercase)
 
     @property
@@ -316,9 +338,11 @@ class SentencePieceTokenizer(Tokenizer):
         return self._numbered.surfaces
 
     def without_leading_tags(self) -> "SentencePieceTokenizer":
-        """Returns the tokenizer with `leading_tags=False`."""
-        if not self.leading_tags:
-            return self
+        """Returns the tokenizer with `leading_tags=False`, the same one at each call."""
+        return self._reader if self.leading_tags else self
+
+    @functools.cached_property
+    def _reader(self) -> "SentencePieceTokenizer":
         options, payload = self._options_and_payload()
         return self.from_payload({**options, "leading_tags": False}, payload)
 
@@ -415,14 +439,36 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
     return tags
 
 
-def training_lines(texts: Iterable[str]) -> list[str]:
-    """Returns the lines of `texts`, none longer than sentencepiece reads."""
-    return [
-        line[start : start + MAX_LINE_CHARACTERS]
-        for text in texts
-        for line in re.split(r"[\r\n]+", valid_text(text))
-        for start in range(0, len(line), MAX_LINE_CHARACTERS)
-    ]
+def checked_symbols(symbols: Iterable[str], folding: Folding) -> list[str]:
+    """Returns a list of symbols for a model to be trained, or raises `ValueError`."""
+    symbols = text_list("user_defined_symbols", symbols)
+    bad = [symbol for symbol in symbols if not is_symbol(symbol)]
+    if bad or len(set(symbols)) < len(symbols):
+        raise ValueError(
+            "`user_defined_symbols` must be distinct strings of printable characters, without "
+            f"spaces, U+2581, bytes such as <0x41>, and {', '.join(SPECIAL_PIECES)}. "
+            f"Received: user_defined_symbols={bad or symbols!a:.200}"
+        )
+    if folding.fold_texts(symbols) != symbols:
+        raise ValueError(
+            "`user_defined_symbols` must be as `lowercase` and `normalization` leave them: "
+            f"{folding.fold_texts(symbols)!a:.200}. Received: user_defined_symbols={symbols!a:.200}"
+        )
+    return symbols
+
+
+def is_symbol(text: str) -> bool:
+    """Whether a text can be a piece that sentencepiece keeps whole."""
+    fits = text.isprintable() and not {" ", SPACE_MARK} & set(text)
+    return bool(text) and fits and text not in SPECIAL_PIECES and not BYTE_PIECE.fullmatch(text)
+
+
+def training_lines(texts: Iterable[str]) -> Iterator[str]:
+    """Yields the lines of `texts`, none longer than sentencepiece reads."""
+    for text in texts:
+        for line in re.split(r"[\r\n]+", valid_text(text)):
+            for start in range(0, len(line), MAX_LINE_CHARACTERS):
+                yield line[start : start + MAX_LINE_CHARACTERS]
 
 
 def without_escapes(escaped: tf.Tensor, offsets: tf.RaggedTensor) -> tf.RaggedTensor:

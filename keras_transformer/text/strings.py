@@ -1,6 +1,6 @@
 """Python text and TensorFlow strings: what goes in is made valid UTF-8, whatever it was."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,15 @@ def valid_text(text: str) -> str:
 
 def text_list(name: str, texts: Any) -> list[str]:
     """Returns the list of an iterable of `str`, or raises `TypeError`."""
+    return list(each_text(name, texts))
+
+
+def each_text(name: str, texts: Any) -> Iterator[str]:
+    """Yields each of an iterable of `str`, or raises `TypeError`."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"`{name}` must be an iterable of strings. Received: {name}={texts!r:.80}")
     try:
-        texts = list(texts)
+        texts = iter(texts)
     except TypeError as error:
         raise TypeError(
             f"`{name}` must be an iterable of strings. Received: {name}={texts!r:.80}"
@@ -30,7 +35,7 @@ def text_list(name: str, texts: Any) -> list[str]:
                 f"`{name}` must be an iterable of strings. Received: {name}[{index}]={text!r:.80} "
                 f"of type {type(text).__name__}"
             )
-    return texts
+        yield text
 
 
 def string_tensor(strings: Sequence[str | bytes] | tf.Tensor) -> tf.Tensor:

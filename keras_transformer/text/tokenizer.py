@@ -79,7 +79,7 @@ class Tokenizer(abc.ABC):
 
     def tag_id(self, tag: str) -> int:
         """Returns the id of one of `tags`."""
-        if tag not in self._tags:
+        if not isinstance(tag, str) or tag not in self._tags:
             some = ", ".join([*self.tags[:TAGS_SHOWN], *["..."][: len(self.tags) - TAGS_SHOWN]])
             raise ValueError(
                 f"a tag must be one of the tokenizer's {len(self.tags)} `tags`: {some or 'none'}. "

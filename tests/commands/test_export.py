@@ -63,3 +63,11 @@ def test_other_formats_are_written(run_directory, figures, tmp_path, format, mod
     names = {path.suffix for path in (tmp_path / "out").iterdir()}
     assert {".json", {"onnx": ".onnx", "litert": ".tflite"}[format]} <= names
     assert found["bytes"] > 1000
+
+
+def test_a_tag_that_the_vocabulary_lacks_is_refused(run_directory, tmp_path, command):
+    options = ("--output", tmp_path / "1", "--target-tag", "<de>")
+    status, _, err = command("export", run_directory, *options)
+    assert status == 1
+    assert "`target_tag`: a tag must be one of the tokenizer's 0 `tags`" in err
+    assert not (tmp_path / "1").exists()

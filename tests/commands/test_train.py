@@ -59,10 +59,12 @@ def test_options_are_the_settings():
     found = make(
         *("--train", "a.en", "b.de", "--dropout", 0.2, "--no-norm-first", "--epochs", 3),
         *("--subword-dropout", 0.1, 0, "--position", "rotary", "--split-sentences"),
+        *("--user-defined-symbols", "<2de>", "__NUM__", "--input-sentence-size", 1000),
     )
     assert found == Settings.from_preset(
         "tiny", train=("a.en", "b.de"), dropout=0.2, norm_first=False, epochs=3,
         subword_dropout=(0.1, 0.0), position="rotary", split_sentences=True,
+        user_defined_symbols=("<2de>", "__NUM__"), input_sentence_size=1000,
     )  # fmt: skip
 
 

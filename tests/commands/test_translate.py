@@ -1,6 +1,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from tests.serving.trained import translator, words
@@ -92,3 +93,40 @@ def test_a_text_that_is_too_long_is_counted(run_directory, command):
     status, out, err = command("translate", run_directory, text=b"a" * 2000 + b"\nabc\n")
     assert (status, out) == (0, "\nCBA\n")
     assert "2 lines translated; too long for the model, without a translation: 1" in err
+
+
+class Answering:
+    """A `translate` that writes the tags it was called with."""
+
+    inputs = frozenset({"text", "source_tag", "target_tag"})
+
+    def __call__(self, text, source_tag, target_tag, **options):
+        assert set(options) == {
+            "prefix", "length_penalty", "max_length", "num_hypotheses", "split_sentences",
+        }  # fmt: skip
+        columns = zip(source_tag.numpy(), text.numpy(), target_tag.numpy(), strict=True)
+        return {
+            "translations": np.array([[b" ".join(row)] for row in columns], object),
+            "scores": np.zeros([len(text), 1], "float32"),
+            "truncated": np.zeros(len(text), bool),
+        }
+
+
+def test_tags_go_to_the_signature(tmp_path, command, opened):
+    opened[str(tmp_path), ("beam_size", None), ("length_penalty", None)] = {
+        "translate": Answering()
+    }
+    options = ("--source-tag", "<en>", "--target-tag", "<de>")
+    status, out, err = command("translate", tmp_path, *options, text=b"a\nb\n")
+    assert (status, out) == (0, "<en> a <de>\n<en> b <de>\n"), err
+    _, out, _ = command("translate", tmp_path, "--target-tag", "<de>", text=b"a\n")
+    assert out == " a <de>\n"
+    status, _, err = command("translate", tmp_path, "--alignments", *options, text=b"a\n")
+    assert status == 1
+    assert "--alignments goes without" in err
+
+
+def test_a_model_without_tags_takes_none(run_directory, command):
+    status, _, err = command("translate", run_directory, "--source-tag", "<en>", text=b"a\n")
+    assert status == 1
+    assert "--source-tag needs a model whose vocabularies have tags" in err

@@ -26,6 +26,18 @@ def test_sources_may_be_normalized_more_than_targets(tmp_path, rule, separate):
     assert texts.vocab_sizes == (sizes if separate else {"vocab_size": source.vocab_size})
 
 
+def test_symbols_and_a_sample_are_settings_of_the_vocabulary(tmp_path, capsys):
+    pairs = [(f"<2de> line {n}", f"Zeile {n}") for n in range(50)]
+    given = dict(user_defined_symbols=("<2de>",), input_sentence_size=40)
+    texts = texts_of(tmp_path, pairs, **given)
+    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-2] == "<2de>"
+    assert "from 40 texts" in capsys.readouterr().out
+    assert texts.special_ids == {"pad_id": 0, "bos_id": 2, "eos_id": 3}
+    (tmp_path / "all").mkdir()
+    whole = texts_of(tmp_path / "all", pairs, user_defined_symbols=("<2de>",))
+    assert whole.source.model != texts.source.model
+
+
 def test_it_says_that_the_texts_allow_fewer_pieces(tmp_path, capsys):
     texts = texts_of(tmp_path, vocab_size=5000)
     size = f"{texts.source.vocab_size:,}"

@@ -126,3 +126,29 @@ def test_long_texts_are_searched_apart_and_all_come_back_in_order(tmp_path):
     assert translate.generator.shapes == [(2, 4, 2)]
     assert translate([]) == []
     assert translate([""]) == [""]
+
+
+def test_symbols_and_a_sample_are_settings_of_the_vocabulary(tmp_path, capsys):
+    pairs = [(f"<2de> line {n}", f"Zeile {n}") for n in range(50)]
+    given = dict(user_defined_symbols=("<2de>",), input_sentence_size=40, vocab_size=60)
+    settings = Settings.from_preset(train=("a",), backend="jax", **given)
+    texts = PlainTexts(tmp_path, settings, Corpus(pairs, pairs[:3], pairs[:3]))
+    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-2] == "<2de>"
+    assert "from 40 texts" in capsys.readouterr().out
+    assert texts.special_ids == {"pad_id": 0, "bos_id": 2, "eos_id": 3}
+
+
+@pytest.mark.parametrize("options", [{"tags": ["<2de>"]}, {"bos_id": 5}])
+def test_a_vocabulary_with_other_ids_is_refused(tmp_path, options):
+    model = SubwordVocabulary.train(["a b c"] * 9, 20, "identity", False, False).model
+    SentencePieceTokenizer(model, **options).save(tmp_path / "source.tokenizer")
+    with pytest.raises(ValueError, match="SentencePieceTokenizer that needs TensorFlow"):
+        load_vocabulary(tmp_path / "source.tokenizer")
+
+
+def test_a_model_with_other_special_ids_is_refused(tmp_path):
+    from tests.text.test_piece_ids import MODEL
+
+    SentencePieceTokenizer(MODEL).save(tmp_path / "source.tokenizer")
+    with pytest.raises(ValueError, match="SentencePieceTokenizer that needs TensorFlow"):
+        load_vocabulary(tmp_path / "source.tokenizer")

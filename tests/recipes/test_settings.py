@@ -120,6 +120,14 @@ TEXT = dict(train=("a", "b"))
         (dict(TEXT, backend="jax", tensorboard=True), "needs `backend` 'tensorflow'"),
         (dict(TEXT, backend="torch", batches_per_epoch=4), "needs `backend` 'tensorflow'"),
         (dict(TEXT, backend="jax", normalization="a.tsv"), "by a file of rules needs"),
+        (dict(user_defined_symbols=("<a>",)), "`user_defined_symbols` and .* need `format` 'text'"),
+        (dict(train="a", format="g2p", input_sentence_size=9), "need `format` 'text'"),
+        (dict(TEXT, input_sentence_size=-1), "`input_sentence_size` must be at least 0"),
+        (dict(TEXT, user_defined_symbols=("a b",)), "must be printable, without spaces"),
+        (
+            dict(TEXT, user_defined_symbols="<DE>", lowercase=True),
+            "with `lowercase` without capitals",
+        ),
     ],
 )
 def test_what_is_wrong_or_does_not_go_together_is_refused(given, message):

@@ -1,5 +1,6 @@
 """SentencePieceTokenizer: lossless text, sizes of the vocabulary, options of training."""
 
+import re
 import subprocess
 import sys
 
@@ -267,3 +268,111 @@ def test_what_the_training_texts_hold_stays_as_it_is():
     assert tokenizer.detokenize(tokenizer.tokenize(texts[:3])).numpy().tolist() == [
         text.encode() for text in texts[:3]
     ]
+
+
+SYMBOLS = ["__NUM__", "<2de>", 'a,b"c', "ü-ü", "日本"]
+PLACEHOLDERS = [
+    "<2de> a man __NUM__ rides",
+    "__NUM____NUM__",
+    'xa,b"cy ü-ü<2de>日本a',
+    "a man",
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"model_type": "unigram"},
+        {"lossless": True},
+        {"normalization": "nfc"},
+        {"normalization": "nmt_nfkc"},
+    ],
+)
+def test_a_symbol_is_one_piece_that_nothing_splits_or_makes(sentences, options):
+    texts = [*sentences, *PLACEHOLDERS, "_ N U M 2 d e < > , -"] * 3
+    size = 420 if options.get("lossless") else 160
+    tokenizer = SentencePieceTokenizer.train(
+        texts, size, shrink_to_fit=True, user_defined_symbols=SYMBOLS, **options
+    )
+    ids = [tokenizer.pieces(range(tokenizer.vocab_size)).index(symbol) for symbol in SYMBOLS]
+    assert ids == [4, 5, 6, 7, 8]
+    found, starts, ends = tokenizer.tokenize_with_offsets(PLACEHOLDERS)
+    assert found.to_list() == tokenizer.tokenize(PLACEHOLDERS).to_list()
+    for text, row, *places in zip(
+        PLACEHOLDERS, found.to_list(), starts.to_list(), ends.to_list(), strict=True
+    ):
+        data = text.encode()
+        read = [data[a:b].decode() for i, a, b in zip(row, *places, strict=True) if i in ids]
+        assert read == re.findall("|".join(SYMBOLS), text)
+    assert there_and_back(tokenizer, PLACEHOLDERS) == PLACEHOLDERS
+    others = ["__ NUM__", "_NUM_", "<2 de>", "2de", "<2DE>", "a,b", "ü-", "日 本", "_" * 9]
+    assert not set(ids) & set(tokenizer.tokenize(others).flat_values.numpy())
+    assert [tokenizer.surfaces()[index] for index in ids] == SYMBOLS
+    assert tokenizer.tags == []
+    again = SentencePieceTokenizer.from_bytes(tokenizer.to_bytes())
+    assert again.tokenize(PLACEHOLDERS).to_list() == found.to_list()
+    if options.get("model_type") != "unigram":
+        for seed in range(5):
+            dropped = tokenizer.tokenize_with_dropout(PLACEHOLDERS, 0.9, seed)
+            for row, before in zip(dropped, found.to_list(), strict=True):
+                assert [i for i in row if i in ids] == [i for i in before if i in ids]
+
+
+def test_what_the_normalization_replaces_may_be_a_symbol(sentences):
+    """The rule of the model reads full-width characters as others, before anything else."""
+    options = {"user_defined_symbols": ["<2de>"], "shrink_to_fit": True}
+    tokenizer = SentencePieceTokenizer.train(sentences, 110, normalization="nfkc", **options)
+    assert 4 in tokenizer.tokenize(["＜２ｄｅ＞"]).flat_values.numpy()
+    lower = SentencePieceTokenizer.train(sentences, 110, lowercase=True, **options)
+    assert lower.tokenize(["<2DE> A"]).to_list() == lower.tokenize(["<2de> a"]).to_list()
+    assert 4 in lower.tokenize(["<2DE> A"]).flat_values.numpy()
+
+
+def test_an_escape_of_a_lossless_text_is_no_part_of_a_symbol(sentences):
+    """U+2581 is spelled with an "a" behind it, U+E000 with a "b"."""
+    texts = ["\u2581bc", "\ue000c", "abc", "bc", "\ue000abc\u2581"]
+    tokenizer = SentencePieceTokenizer.train(
+        sentences, 380, lossless=True, user_defined_symbols=["abc", "bc"]
+    )
+    assert there_and_back(tokenizer, texts) == texts
+    found = [tokenizer.pieces(row) for row in tokenizer.tokenize(texts)]
+    assert ["bc" in row for row in found] == [True, False, False, True, False]
+    assert ["abc" in row for row in found] == [False, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("symbols", "options"),
+    [
+        (["a b"], {}),
+        (["\u2581a"], {}),
+        ([""], {}),
+        (["a", "a"], {}),
+        (["</s>"], {}),
+        (["<0x41>"], {}),
+        (["a\n"], {}),
+        (["\ue000"], {}),
+        (["<DE>"], {"lowercase": True}),
+        (["ﬁ"], {"normalization": "nfkc"}),
+    ],
+)
+def test_a_bad_symbol_raises_with_the_received_value(sentences, symbols, options):
+    with pytest.raises(ValueError, match="`user_defined_symbols` must be .* Received: user_def"):
+        SentencePieceTokenizer.train(sentences, 110, user_defined_symbols=symbols, **options)
+    with pytest.raises(TypeError, match="`user_defined_symbols` must be an iterable"):
+        SentencePieceTokenizer.train(sentences, 110, user_defined_symbols="abc")
+
+
+def test_a_large_corpus_is_learnt_from_a_sample_the_same_each_time(sentences):
+    rare = [f"word{n} number{n}" for n in range(500)]
+    options = {"vocab_size": 90, "shrink_to_fit": True}
+    all_lines = SentencePieceTokenizer.train([*sentences, *rare], **options)
+    made = [
+        SentencePieceTokenizer.train(iter([*sentences, *rare]), input_sentence_size=60, **options)
+        for _ in range(2)
+    ]
+    assert made[0].to_bytes() == made[1].to_bytes() != all_lines.to_bytes()
+    enough = SentencePieceTokenizer.train([*sentences, *rare], input_sentence_size=542, **options)
+    assert enough.to_bytes() == all_lines.to_bytes()
+    with pytest.raises(ValueError, match="`input_sentence_size` must be .* Received: input_s"):
+        SentencePieceTokenizer.train(sentences, 90, input_sentence_size=0)

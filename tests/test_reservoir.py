@@ -1,0 +1,27 @@
+"""sample_evenly: of the size asked for, in order, each item as likely as any other."""
+
+import collections
+
+import pytest
+
+from keras_transformer.reservoir import sample_evenly
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50])
+def test_a_sample_has_the_size_the_order_and_no_item_twice(size):
+    sample = sample_evenly(iter(range(37)), size)
+    assert len(sample) == len(set(sample)) == min(size, 37)
+    assert sample == sorted(sample) == sample_evenly(range(37), size)
+
+
+def test_no_items_make_an_empty_sample():
+    assert sample_evenly([], 3) == []
+
+
+def test_early_and_late_items_are_equally_likely():
+    # A quarter of each 2000 is kept: 500 of them, with a standard deviation of
+    # sqrt(2000 * 1/4 * 3/4) = 19.4.
+    kept = sample_evenly(range(40_000), 10_000)
+    counts = collections.Counter(item // 2000 for item in kept)
+    assert set(counts) == set(range(20))
+    assert all(abs(count - 500) < 5 * 19.4 for count in counts.values())
