@@ -15,7 +15,7 @@ from keras_transformer.batches.token_store import SpecialIds
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.strings import text_list
 from keras_transformer.text.subword_dropout import SubwordDropout
-from keras_transformer.text.tokenization import TokenizerLike, tokenize_all
+from keras_transformer.text.tokenization import TaggedTokenizer, TokenizerLike, tokenize_all
 
 
 def translation_dataset(
@@ -35,6 +35,8 @@ def translation_dataset(
     rows_multiple: int = 1,
     prefetch: int = 2,
     verbose: bool = True,
+    source_tag: str | None = None,
+    target_tag: str | None = None,
 ) -> tf.data.Dataset:
     """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
 
@@ -82,6 +84,8 @@ def translation_dataset(
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
+        source_tag, target_tag: a tag of the tokenizer, such as a language code, that comes before
+            the tokens of every source and of every target; as in `Translator`.
 
     Returns:
         A `tf.data.Dataset` of known cardinality, repeatable. Sizes that all of its shapes share are
@@ -118,7 +122,10 @@ def translation_dataset(
     prefetch = non_negative("prefetch", prefetch)
     seed = arguments.optional(non_negative, "seed", seed)
     target_tokenizer = source_tokenizer if target_tokenizer is None else target_tokenizer
-    tokenizers = source_tokenizer, target_tokenizer
+    tokenizers = [
+        tokenizer if tag is None else TaggedTokenizer(tokenizer, tag)
+        for tokenizer, tag in ((source_tokenizer, source_tag), (target_tokenizer, target_tag))
+    ]
     _check_special_ids(*tokenizers)
     texts = _equally_many(source_texts, target_texts)
     entropy: Any = np.random.SeedSequence().entropy  # an int

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,31 @@ class TokenizerLike(Protocol):
 
     def tokenize(self, strings: list[str], /) -> tf.RaggedTensor:
         """Returns ragged ids (batch, length), without bos and eos."""
+
+
+class TaggedTokenizer:
+    """A tokenizer that puts a tag before every text.
+
+    Args:
+        tokenizer: a tokenizer of this package.
+        tag: one of its tags.
+
+    Raises:
+        ValueError: when the tokenizer has no such tag.
+    """
+
+    def __init__(self, tokenizer: Any, tag: str) -> None:
+        self.tokenizer = tokenizer
+        self.tag_id = tokenizer.tag_id(tag)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+    def tokenize(self, strings: list[str]) -> tf.RaggedTensor:
+        """Returns ragged ids (batch, length), the tag's first."""
+        ids = self.tokenizer.tokenize(strings)
+        tags = tf.fill([ids.nrows(), 1], tf.constant(self.tag_id, ids.dtype))
+        return tf.concat([tags, ids], axis=1)
 
 
 def tokenize_all(

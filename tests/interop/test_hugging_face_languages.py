@@ -1,0 +1,168 @@
+"""NLLB, M2M100 and Marian of several languages: their directories, codes and translations."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("sentencepiece")
+
+from keras_transformer.interop import load_hugging_face  # noqa: E402
+from keras_transformer.text import translation_dataset  # noqa: E402
+from tests.interop.hugging_face_models import random_model, save  # noqa: E402
+from tests.text.test_piece_ids import processor, train  # noqa: E402
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+]
+
+CODES = ["eng_Latn", "deu_Latn", "zho_Hans"]
+TEXTS = [
+    "A man rides a horse on the beach .",
+    "Two dogs play with a red ball .",
+    "Zwei Hunde spielen im Schnee .",
+]
+SEARCH = {"num_beams": 3, "early_stopping": "never", "no_repeat_ngram_size": 2, "max_length": 14}
+
+
+@pytest.fixture(scope="module")
+def lines():
+    from tests.conftest import shared_path
+
+    return [
+        line
+        for language in ("en", "de")
+        for line in shared_path(f"data/multi30k/train.{language}")
+        .read_text(encoding="utf-8")
+        .splitlines()[:2000]
+    ]
+
+
+@pytest.fixture(scope="module", params=["saved", "downloaded"])
+def nllb(request, lines, tmp_path_factory):
+    """A directory of NLLB as `save_pretrained` writes it, or with the files of older versions."""
+    model = train(lines, vocab_size=500)
+    folder = tmp_path_factory.mktemp("nllb")
+    (folder / "sentencepiece.bpe.model").write_bytes(model)
+    tokenizer = transformers.NllbTokenizer.from_pretrained(
+        folder, src_lang="eng_Latn", additional_special_tokens=CODES
+    )
+    theirs = random_model(
+        "m2m_100",
+        vocab_size=len(tokenizer),
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+        activation_function="relu",
+    )
+    save(theirs, folder, **SEARCH)
+    if request.param == "saved":
+        tokenizer.save_pretrained(folder)
+    else:
+        settings = {"additional_special_tokens": [*CODES, "<mask>"]}
+        ids = sorted(range(len(tokenizer)), reverse=True)[: len(CODES) + 1]
+        listed = [tokenizer.convert_ids_to_tokens(index) for index in sorted(ids)]
+        settings["additional_special_tokens"] = listed
+        path = folder / "special_tokens_map.json"
+        path.write_text(json.dumps(settings), encoding="utf-8")
+    return folder, theirs, tokenizer
+
+
+def test_nllb_translates_from_one_language_to_another(nllb):
+    folder, theirs, tokenizer = nllb
+    ours = load_hugging_face(folder, "eng_Latn", "deu_Latn", max_length=13, jit_compile=False)
+    assert set(CODES) <= set(ours.source_tokenizer.tags)
+    rows = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    theirs.generation_config.update(**SEARCH)
+    written = theirs.generate(
+        **rows,
+        forced_bos_token_id=tokenizer.convert_tokens_to_ids("deu_Latn"),
+        # What our searches never write shares no probability.
+        suppress_tokens=[1],
+        renormalize_logits=True,
+    )
+    expected = tokenizer.batch_decode(written, skip_special_tokens=True)
+    assert len(set(expected)) > 1
+    assert ours(TEXTS) == expected
+    with pytest.raises(ValueError, match="`target_language` must be a language of the model"):
+        load_hugging_face(folder, "eng_Latn", "xx")
+    with pytest.raises(ValueError, match="`source_language` must be a language of the model"):
+        load_hugging_face(folder, target_language="deu_Latn")
+
+
+def test_its_training_data_begin_with_the_codes(nllb):
+    folder, _, tokenizer = nllb
+    ours = load_hugging_face(folder, "eng_Latn", "deu_Latn", jit_compile=False)
+    tags = {"source_tag": ours.source_tag, "target_tag": ours.target_tag}
+    data = translation_dataset(
+        TEXTS[:1], TEXTS[2:], ours.source_tokenizer, verbose=False, tokens_per_batch=64, **tags
+    )
+    (sources, inputs), labels = next(iter(data))
+    tokenizer.src_lang, tokenizer.tgt_lang = "eng_Latn", "deu_Latn"
+    expected = tokenizer(TEXTS[:1], text_target=TEXTS[2:])
+    assert sources[0].numpy().tolist()[: len(expected["input_ids"][0])] == expected["input_ids"][0]
+    wanted = expected["labels"][0]
+    assert labels[0].numpy().tolist()[: len(wanted)] == wanted
+    assert inputs[0].numpy().tolist()[: len(wanted)] == [2, *wanted[:-1]]
+
+
+def test_m2m100_translates_from_one_language_to_another(lines, tmp_path):
+    model = train(lines, vocab_size=500)
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(model)
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *processor(model).id_to_piece(list(range(3, 500)))]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    tokenizer = transformers.M2M100Tokenizer.from_pretrained(tmp_path, src_lang="en", tgt_lang="de")
+    theirs = random_model(
+        "m2m_100",
+        vocab_size=len(pieces) + 108,  # with the made-up words behind the languages
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+        activation_function="relu",
+    )
+    save(theirs, tmp_path, **SEARCH)
+    tokenizer.save_pretrained(tmp_path)
+    never = [1, *range(len(vocabulary), theirs.config.vocab_size)]
+    ours = load_hugging_face(tmp_path, "en", "de", max_length=13, jit_compile=False)
+    search = type(ours.search).from_config({**ours.search.get_config(), "suppressed_ids": never})
+    ours = load_hugging_face(tmp_path, "en", "de", search=search, max_length=13, jit_compile=False)
+    theirs.generation_config.update(**SEARCH)
+    written = theirs.generate(
+        **tokenizer(TEXTS, padding=True, return_tensors="pt"),
+        forced_bos_token_id=tokenizer.get_lang_id("de"),
+        suppress_tokens=never,
+        renormalize_logits=True,
+    )
+    expected = tokenizer.batch_decode(written, skip_special_tokens=True)
+    assert len(set(expected)) > 1
+    assert ours(TEXTS) == expected
+
+
+def test_marian_of_several_targets_is_told_one(lines, tmp_path):
+    model = train(lines, vocab_size=400)
+    pieces = ["</s>", "<unk>", *processor(model).id_to_piece(list(range(3, 400)))]
+    pieces += [">>deu<<", ">>fra<<", "<pad>"]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    pad = len(pieces) - 1
+    theirs = random_model(
+        vocab_size=len(pieces), pad_token_id=pad, eos_token_id=0, decoder_start_token_id=pad
+    )
+    files = {"source.spm": model, "target.spm": model, "vocab.json": vocabulary}
+    files["tokenizer_config.json"] = {"tokenizer_class": "MarianTokenizer"}
+    settings = {**SEARCH, "bad_words_ids": [[pad], [1]], "renormalize_logits": True}
+    save(theirs, tmp_path, files, **settings)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    for code in ("deu", "fra"):
+        texts = [f">>{code}<< {text}" for text in TEXTS]
+        written = theirs.generate(**tokenizer(texts, padding=True, return_tensors="pt"))
+        expected = tokenizer.batch_decode(written, skip_special_tokens=True)
+        ours = load_hugging_face(tmp_path, target_language=code, max_length=13, jit_compile=False)
+        assert ours(TEXTS) == expected
+    ours = load_hugging_face(tmp_path, max_length=13, jit_compile=False)
+    assert ours(texts) == expected  # the code may be in the text
