@@ -159,7 +159,8 @@ class PairDataset(keras.utils.PyDataset):
 def checked_special_ids(pad_id: int, bos_id: int, eos_id: int) -> SpecialIds:
     """Returns the special ids, or raises `ValueError` when padding is told from no other one."""
     given = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
-    special = SpecialIds(*(arguments.non_negative_integer(*item) for item in given.items()))
+    ids = {name: arguments.non_negative_integer(name, value) for name, value in given.items()}
+    special = SpecialIds(ids["pad_id"], ids["bos_id"], ids["eos_id"])
     if special.pad_id in (special.bos_id, special.eos_id):
         raise ValueError(
             "`pad_id` must differ from `bos_id` and `eos_id`, as masks leave it out. "

@@ -125,7 +125,8 @@ class Passes:
         target_shape = bucket.rows, bucket.target_length
         pad_id, bos_id, eos_id = self.special.pad_id, self.special.bos_id, self.special.eos_id
         sources, targets = stores
-        source_ids = sources.padded(members, source_shape, pad_id, last_id=eos_id)
+        source_end = eos_id if self.special.source_eos else pad_id
+        source_ids = sources.padded(members, source_shape, pad_id, last_id=source_end)
         target_in_ids = targets.padded(members, target_shape, pad_id, first_id=bos_id)
         target_out_ids = targets.padded(members, target_shape, pad_id, last_id=eos_id)
         return (source_ids, target_in_ids), target_out_ids

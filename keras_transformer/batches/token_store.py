@@ -14,11 +14,12 @@ ROWS_PER_BLOCK = 65_536
 
 
 class SpecialIds(NamedTuple):
-    """The ids that are no tokens."""
+    """The ids that are no tokens, and whether sources end in `eos_id`."""
 
     pad_id: int
     bos_id: int
     eos_id: int
+    source_eos: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +120,10 @@ def _ids(name: str, number: int, row: ArrayLike) -> np.ndarray:
 
 
 def _check_ids(name: str, flat: np.ndarray, special: SpecialIds) -> None:
-    bad = (flat < 0) | np.isin(flat, special) | (flat > np.iinfo("int32").max)
+    ids = special[:3]
+    bad = (flat < 0) | np.isin(flat, ids) | (flat > np.iinfo("int32").max)
     if bad.any():
         raise ValueError(
             f"`{name}` must hold no negative id, none above 2**31 - 1 and none of the special ids "
-            f"{tuple(special)}, which the dataset adds. Received: {int(flat[bad.argmax()])}"
+            f"{ids}, which the dataset adds. Received: {int(flat[bad.argmax()])}"
         )

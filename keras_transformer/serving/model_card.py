@@ -22,6 +22,7 @@ CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
+OWN_FIELDS |= {"source_eos"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -101,6 +102,7 @@ def model_card(
         "separator": translator.separator,
         "source_tag": translator.source_tag,
         "target_tag": translator.target_tag,
+        "source_eos": translator.source_eos,
         "jit_compile": translator.jit_compile,
         "operations": sorted(operations),
         "versions": {
@@ -153,10 +155,8 @@ def input_conventions(translator: "Translator") -> list[str]:
     else:
         inputs.append("A text that fits is read whole, whatever sentences it has.")
     joined = f"What stands for the parts is joined by {translator.separator!r}."
-    inputs.append(
-        f"{translator.max_source_length - 1} tokens are read at once; what is longer is divided "
-        f"{parts}. {joined}"
-    )
+    longest = translator.max_source_length - translator.source_eos
+    inputs.append(f"{longest} tokens are read at once; what is longer is divided {parts}. {joined}")
     return inputs
 
 

@@ -161,6 +161,7 @@ def settings_of(translator: "Translator") -> dict[str, Any]:
         "normalization": {"source": source.normalization, "target": target.normalization},
         "lowercase": {"source": source.lowercase, "target": target.lowercase},
         "split_sentences": translator.split_sentences,
+        "source_eos": translator.source_eos,
     }
 
 

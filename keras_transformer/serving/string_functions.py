@@ -129,6 +129,7 @@ class StringFunctions(tf.Module):
         split_sentences: whether texts are divided into their sentences.
         source_tag: a tag that the model reads before each segment, where its text has none.
         target_tag: a tag that every translation begins with, and that is no part of its text.
+        source_eos: whether sources end in `eos_id`.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class StringFunctions(tf.Module):
         split_sentences: bool,
         source_tag: str | None = None,
         target_tag: str | None = None,
+        source_eos: bool = True,
     ):
         super().__init__(name="string_functions")
         self.id_functions = id_functions
@@ -149,6 +151,7 @@ class StringFunctions(tf.Module):
         self.max_segments = max_segments
         self.separator = separator
         self.split_sentences = split_sentences
+        self.source_eos = source_eos
         self.source_tag, self.target_tag = (
             None if tag is None else tokenizer.tag_id(tag)
             for tag, tokenizer in ((source_tag, source_tokenizer), (target_tag, target_tokenizer))
@@ -160,7 +163,8 @@ class StringFunctions(tf.Module):
         self.has_tags = any(has_tags)
         # `eos_id` comes after the longest text, and a tag may come before it.
         longest, self.longest_target = (
-            id_functions.max_source_length - 1 - has for has in has_tags
+            id_functions.max_source_length - ends - has
+            for ends, has in zip((source_eos, True), has_tags, strict=True)
         )
         self.target_reader = target_tokenizer.without_leading_tags()
         self.splitter = SegmentSplitter(
@@ -294,7 +298,7 @@ class StringFunctions(tf.Module):
         default_penalty = search.length_penalty if isinstance(search, BeamSearch) else 0.0
         penalties = tf.where(options.length_penalty >= 0, options.length_penalty, default_penalty)
         penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
-        inputs = [self._with_eos(tokens), prefixes.ids]
+        inputs = [self._source_ids(tokens), prefixes.ids]
         inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
         width = self.id_functions.max_hypotheses
         found = self._search(self.id_functions.search_with_options, inputs, width)
@@ -324,14 +328,14 @@ class StringFunctions(tf.Module):
         with tf.control_dependencies([same]):
             sources, targets = self._sources(source), self._targets(target)
         pair = (
-            (sources, self.splitter.tokenizer, self.splitter.longest),
-            (targets, self.target_reader, self.longest_target),
+            (sources, self.splitter.tokenizer, self.splitter.longest, self._source_ids),
+            (targets, self.target_reader, self.longest_target, self._with_eos),
         )
         inputs, too_long = [], []
-        for side, reader, longest in pair:
+        for side, reader, longest, with_end in pair:
             tokens = reader.tokenize(side.texts)
             too_long.append(tokens.row_lengths() > longest)
-            inputs.append(self._with_eos(with_tags(tokens[:, :longest], side.tags)))
+            inputs.append(with_end(with_tags(tokens[:, :longest], side.tags)))
         (log_probs,) = self.id_functions.score_ids.map(inputs, [per_text(tf.float32)])
         truncated = tf.logical_or(*too_long)
         num_tokens = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32) + 1
@@ -354,7 +358,7 @@ class StringFunctions(tf.Module):
         longest = self.id_functions.longest_output
         row = tf.TensorSpec([None, longest], tf.int32)
         specs = WrittenPieces(per_text(tf.string), per_text(tf.int32), row, row, row)
-        inputs = [self._with_eos(with_tags(segments.tokens, tags)), text_starts]
+        inputs = [self._source_ids(with_tags(segments.tokens, tags)), text_starts]
         written = WrittenPieces(
             *self.id_functions.align_ids.map(inputs, specs, self._written_pieces)
         )
@@ -387,7 +391,7 @@ class StringFunctions(tf.Module):
         """The mean of the encoder's vectors over the tokens of each text."""
         sources = self._sources(text)
         segments = self.splitter.split(sources.texts, self._by_sentence(text))
-        source_ids = self._with_eos(with_tags(segments.tokens, sources.tags_of(segments.texts)))
+        source_ids = self._source_ids(with_tags(segments.tokens, sources.tags_of(segments.texts)))
         spec = tf.TensorSpec([None, self.id_functions.model.d_model])
         (sums,) = self.id_functions.encode_ids.map([source_ids], [spec])
         counts = self.id_functions.shapes.num_tokens(source_ids)
@@ -396,7 +400,8 @@ class StringFunctions(tf.Module):
             tf.math.unsorted_segment_sum(part, segments.texts, tf.size(text))
             for part in (sums, counts)
         )
-        vectors = tf.where(segments.refused[:, None], 0.0, sums / counts)
+        vectors = sums / tf.maximum(counts, 1.0)  # a text without tokens has none without an eos
+        vectors = tf.where(segments.refused[:, None], 0.0, vectors)
         return {"vector": vectors, "truncated": segments.refused}
 
     def _n_best(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -404,7 +409,7 @@ class StringFunctions(tf.Module):
         sources = self._sources(text)
         segments = self.splitter.split(sources.texts, self._by_sentence(text))
         tokens = with_tags(segments.tokens, sources.tags_of(segments.texts))
-        inputs, width = [self._with_eos(tokens)], self.id_functions.num_hypotheses
+        inputs, width = [self._source_ids(tokens)], self.id_functions.num_hypotheses
         found = self._search(self.id_functions.search_ids, inputs, width)
         found = self._joined(segments, segments.refused, found)
         return {**found._asdict(), "truncated": segments.refused}
@@ -530,7 +535,7 @@ class StringFunctions(tf.Module):
             has_prefix = tf.concat([segments.first[1:], [True]], axis=0)
         longest = self.id_functions.max_length
         if longest is None:  # as in `Transformer.generate`, `eos_id` counted
-            lengths = tf.cast(sources.row_lengths(), tf.int32) + 1
+            lengths = tf.cast(sources.row_lengths(), tf.int32) + self.source_eos
             longest = tf.boolean_mask(lengths, has_prefix) + EXTRA_LENGTH
         most = self.longest_target
         limits = tf.minimum(tf.minimum(limits, longest), most)
@@ -544,6 +549,12 @@ class StringFunctions(tf.Module):
             lengths = tf.where(has_prefix, tokens.row_lengths(), 0)
             ids = with_tags(tf.RaggedTensor.from_tensor(ids, lengths), tags).to_tensor(pad_id)
         return Prefixes(ids, too_long)
+
+    def _source_ids(self, tokens: tf.RaggedTensor) -> tf.Tensor:
+        """Ids (rows, length) of ragged tokens of sources, as the model reads them."""
+        if self.source_eos:
+            return self._with_eos(tokens)
+        return tf.cast(tokens, tf.int32).to_tensor(self.id_functions.model.pad_id)
 
     def _with_eos(self, tokens: tf.RaggedTensor) -> tf.Tensor:
         """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""

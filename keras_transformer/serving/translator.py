@@ -160,6 +160,8 @@ class Translator:
             itself begins with takes its place, where the tokenizer has `leading_tags`.
         target_tag: one of `target_tokenizer.tags`, which the model's output begins with. It is
             no part of the translation. It counts as the first token, in lengths and in scores.
+        source_eos: whether sources end in `eos_id`, as `translation_dataset` makes them. False is
+            for models that were trained without, such as some of OpenNMT.
 
     Attributes:
         model: the argument. With `quantize` a copy of it translates, so further training of `model`
@@ -207,6 +209,7 @@ class Translator:
         split_sentences: bool = False,
         source_tag: str | None = None,
         target_tag: str | None = None,
+        source_eos: bool = True,
     ) -> None:
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -220,6 +223,7 @@ class Translator:
         self.max_segments = arguments.positive_integer("max_segments", max_segments)
         self.separator = separator
         self.split_sentences = arguments.boolean("split_sentences", split_sentences)
+        self.source_eos = arguments.boolean("source_eos", source_eos)
         if not isinstance(separator, str):
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         check_tokenizer("source", self.source_tokenizer, model)
@@ -251,6 +255,7 @@ class Translator:
             split_sentences=self.split_sentences,
             source_tag=source_tag,
             target_tag=target_tag,
+            source_eos=self.source_eos,
         )
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -37,6 +37,7 @@ def translation_dataset(
     verbose: bool = True,
     source_tag: str | None = None,
     target_tag: str | None = None,
+    source_eos: bool = True,
 ) -> tf.data.Dataset:
     """Makes a `tf.data.Dataset` of `((source_ids, target_in_ids), target_out_ids)` for `fit`.
 
@@ -86,6 +87,8 @@ def translation_dataset(
             and lines of progress when tokenizing takes long.
         source_tag, target_tag: a tag of the tokenizer, such as a language code, that comes before
             the tokens of every source and of every target; as in `Translator`.
+        source_eos: whether sources end in eos. False is for a model trained without it, such as
+            some of OpenNMT, with `Translator(source_eos=False)`; padding takes its place.
 
     Returns:
         A `tf.data.Dataset` of known cardinality, repeatable. Sizes that all of its shapes share are
@@ -133,7 +136,12 @@ def translation_dataset(
     sides = _tokenize(texts, tokenizers, rates, seed, verbose)
     passes, report = make_passes(
         sides,
-        SpecialIds(target_tokenizer.pad_id, target_tokenizer.bos_id, target_tokenizer.eos_id),
+        SpecialIds(
+            target_tokenizer.pad_id,
+            target_tokenizer.bos_id,
+            target_tokenizer.eos_id,
+            arguments.boolean("source_eos", source_eos),
+        ),
         tokens_per_batch,
         max_length,
         max_shapes,

@@ -66,6 +66,17 @@ def test_rows_are_tokens_with_eos_and_bos():
     assert source.dtype == before.dtype == after.dtype == np.int32
 
 
+def test_sources_end_without_eos_where_the_model_reads_none():
+    with_it = dataset(["ab", "c"], ["b", "cba"])
+    (source, before, after), *_ = batches(dataset(["ab", "c"], ["b", "cba"], source_eos=False))
+    (_, *targets), *_ = batches(with_it)
+    assert source.tolist() == [[4, 5, 0, 0], [6, 0, 0, 0]]
+    assert (before == targets[0]).all()
+    assert (after == targets[1]).all()
+    with pytest.raises(ValueError, match="`source_eos` must be.*source_eos=None"):
+        dataset(source_eos=None)
+
+
 def test_target_out_is_target_in_moved_by_one():
     for _, before, after in batches(dataset(shuffle=True, seed=1)):
         moved = np.where(after[:, :-1] == 3, 0, after[:, :-1])
