@@ -69,7 +69,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def vocabulary(self) -> list[str]:
-        """The piece of each id, as the tokenizer's model spells it; an id without one is named."""
+        """The piece of each id as it is, and the unknown one where an id has none."""
         return list(self._vocabulary)
 
     @property

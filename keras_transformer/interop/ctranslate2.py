@@ -1,0 +1,267 @@
+"""Reads a translation model of CTranslate2."""
+
+import warnings
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_transformer import arguments
+from keras_transformer.decoding import BeamSearch, Search
+from keras_transformer.interop.ctranslate2_file import CTranslate2File
+from keras_transformer.interop.ctranslate2_form import (
+    EMBEDDINGS,
+    POSITIONS,
+    PROJECTION,
+    PROJECTION_BIAS,
+    Place,
+    places,
+    variable_shapes,
+)
+from keras_transformer.interop.ctranslate2_settings import (
+    OLD_CONFIG,
+    model_options,
+    read_config,
+    same,
+)
+from keras_transformer.interop.files import checked_directory, shown
+from keras_transformer.interop.token_rows import TokenRows, number_tokens
+from keras_transformer.interop.tokenizers import (
+    Tokenization,
+    make_tokenizers,
+    sentencepiece_files,
+    texts_of,
+)
+from keras_transformer.interop.vocabulary_files import read_ctranslate2_vocabulary
+from keras_transformer.interop.weights import assign_weights, weight_shapes
+from keras_transformer.models import Transformer
+from keras_transformer.serving import Translator
+
+PADDING = ("<pad>", "<blank>")  # what padding is called where a vocabulary has it
+
+
+def load_ctranslate2(
+    directory: str | PathLike[str],
+    source_tokenizer: str | PathLike[str] | None = None,
+    target_tokenizer: str | PathLike[str] | None = None,
+    tokenization: Tokenization = "sentencepiece",
+    tags: Sequence[str] | None = None,
+    source_eos: bool | None = None,
+    search: Search | None = None,
+    dtype: Any = None,
+    **options: Any,
+) -> Translator:
+    """Reads a translation model that CTranslate2 wrote, such as one of OpenNMT or Argos.
+
+    CTranslate2 need not be installed. The model goes through `fit`, every search and `export`, as
+    any of ours. Binary versions 2 to 6 are read. Weights become float32 variables; those of int8
+    and int16 files are what the rounded integers stand for, and a warning says so.
+
+    Args:
+        directory: the path of a directory with `model.bin` and vocabularies.
+        source_tokenizer: the file of the sentencepiece model of the sources. None takes
+            `source.spm`, `sentencepiece.model` or another `.model` or `.spm` of the directory.
+        target_tokenizer: that of the targets. None takes `target.spm`, or what the sources have.
+        tokenization: what tokens are: "sentencepiece", "characters", or "words" between spaces.
+            With the last two ids are in the order of our tokenizers, special ones first.
+        tags: the tokens that text never becomes, such as language codes; see
+            `SentencePieceTokenizer`.
+        source_eos: whether sources end in `</s>`. None takes what the directory says. Where its
+            users append `</s>` themselves, as for models from Hugging Face, give True.
+        search: a search in place of CTranslate2's: beam 2, scores divided by the length.
+        dtype: the dtype policy of the model; Keras's when None.
+        **options: arguments of `Translator`, such as `max_length` and `target_tag`.
+
+    Returns:
+        A `Translator`. Unlike CTranslate2's, its search never writes padding or the start.
+
+    Raises:
+        ValueError: when a file is missing, damaged or of another kind of model, with the name of
+            the variable or setting. No memory is taken before sizes, names and settings are
+            checked.
+
+    Reference: Klein et al. 2020, "The OpenNMT Neural Machine Translation Toolkit: 2020 Edition".
+
+    Example:
+
+    >>> load_ctranslate2("/nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: `directory` must be a directory. Received: '/nowhere'
+    """
+    directory = checked_directory(directory, "model.bin")
+    arguments.one_of("tokenization", tokenization, ("sentencepiece", "characters", "words"))
+    file = CTranslate2File(directory / "model.bin")
+    config = read_config(directory, file)
+    vocabularies = read_vocabularies(directory, config["unk_token"])
+    sides = number_sides(file, config, vocabularies, tokenization)
+    model = model_of(file, config, sides, dtype)
+    check_variables(model, file, sides)
+    files: list[Path] = []
+    if tokenization == "sentencepiece":
+        given = {"source": source_tokenizer, "target": target_tokenizer}
+        files = sentencepiece_files(directory, given)
+    tokenizers = make_tokenizers(sides, tokenization, tags, files)
+    if file.quantization:
+        warnings.warn(
+            f"{file.path} holds {file.quantization} weights, which become float32: the model has "
+            "their rounding and the size of an unrounded one.",
+            stacklevel=2,
+        )
+    if search is None:
+        search = BeamSearch(2, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power")
+    model.build()
+    read_weights_of(model, file, sides)
+    source, target = tokenizers
+    return Translator(
+        model,
+        source,
+        target,
+        search,
+        source_eos=config["add_source_eos"] if source_eos is None else source_eos,
+        **options,
+    )
+
+
+def read_vocabularies(directory: Path, unknown: str) -> list[list[str]]:
+    """Returns the tokens of source and target by row; one list where they are shared."""
+    found = []
+    for side in ("source", "target"):
+        names = [f"{kind}_vocabulary.{end}" for kind in ("shared", side) for end in ("json", "txt")]
+        checked_directory(directory, tuple(names))
+        path = next(path for name in names if (path := directory / name).exists())
+        tokens = read_ctranslate2_vocabulary(path)
+        if unknown not in tokens:  # as CTranslate2 does
+            tokens.append(unknown)
+        if "shared" in path.name:
+            return [tokens, tokens]
+        found.append(tokens)
+    return found
+
+
+def number_sides(
+    file: CTranslate2File,
+    config: dict[str, Any],
+    vocabularies: Sequence[Sequence[str]],
+    tokenization: Tokenization,
+) -> list[TokenRows]:
+    """Returns the rows of source and target, or raises `ValueError`."""
+    start, end = config["decoder_start_token"], config["eos_token"]
+    zero_start = "decoder/start_from_zero_embedding" in file and bool(
+        file.read("decoder/start_from_zero_embedding").any()
+    )
+    target = vocabularies[1]
+    for name, token in {"eos_token": end, "decoder_start_token": start}.items():
+        if token not in target and not (zero_start and token == start):
+            raise ValueError(
+                f"the target vocabulary must have `{name}`. Received: {name}={shown(token)}"
+            )
+    special_rows = []
+    for tokens in vocabularies:
+        rows = {token: row for row, token in reversed(list(enumerate(tokens)))}
+        pad = next((rows[token] for token in PADDING if token in rows), None)
+        special_rows.append(
+            {
+                "pad_id": None if pad == rows.get(end) else pad,
+                "unk_id": rows[config["unk_token"]],
+                "bos_id": None if zero_start else rows.get(start),
+                "eos_id": rows.get(end),
+            }
+        )
+    texts = None
+    if tokenization != "sentencepiece":
+        pairs = zip(vocabularies, special_rows, strict=True)
+        texts = [texts_of(*pair, tokenization) for pair in pairs]
+    return number_tokens(vocabularies, special_rows, texts)
+
+
+def embedding_names(file: CTranslate2File) -> tuple[str, str]:
+    """Returns the variables of the embeddings of source and target."""
+    source, target = (
+        next((name for name in EMBEDDINGS[side] if name in file), EMBEDDINGS[side][0])
+        for side in ("encoder", "decoder")
+    )
+    return source, target
+
+
+def model_of(
+    file: CTranslate2File, config: dict[str, Any], sides: Sequence[TokenRows], dtype: Any
+) -> Transformer:
+    """Returns the model of a directory, not built yet, or raises `ValueError`."""
+    source, target = sides
+    options = model_options(file, config, new_output=bool(target.never))
+    joint = source == target and same(file, *embedding_names(file))
+    sizes: dict[str, Any] = {"vocab_size": len(target.rows)}
+    if not joint:
+        sizes = {
+            "source_vocab_size": len(source.rows),
+            "target_vocab_size": len(target.rows),
+        }
+    special: dict[str, Any] = {
+        name: target.special[name] for name in ("pad_id", "bos_id", "eos_id")
+    }
+    return Transformer(**sizes, **options, **special, dtype=dtype)
+
+
+def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]) -> None:
+    """Raises `ValueError` unless the file has the variables of the model, of the right shapes."""
+    shapes = weight_shapes(model)
+    expected = variable_shapes(places(model, shapes), shapes)
+    optional = {name for name in expected if name.endswith("/bias")}
+    for name, side in zip(embedding_names(file), sides, strict=True):
+        expected[name] = (max(side.rows) + 1, model.d_model)
+    expected[PROJECTION] = (max(sides[1].rows) + 1, model.d_model)
+    expected[PROJECTION_BIAS] = expected[PROJECTION][:1]
+    optional.add(PROJECTION_BIAS)
+    missing = [name for name in expected if name not in file and name not in optional]
+    known = {*expected, *(f"{name}_scale" for name in expected)}
+    known |= {f"{side}/{POSITIONS}" for side in ("encoder", "decoder")}
+    unknown = [
+        name
+        for name, stored in file.items()
+        if name not in known and stored.shape and not OLD_CONFIG.fullmatch(name)
+    ]
+    for rule, names in (("must have", missing), ("must not have", unknown)):
+        if names:
+            more = f" and {len(names) - 3} more" if names[3:] else ""
+            raise ValueError(
+                f"{file.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
+                f"Received: {len(file)} variables"
+            )
+    for name, shape in expected.items():
+        if name in file and file[name].shape != shape:
+            raise ValueError(
+                f"{file.path}: {name} must have the shape {shape}. Received: {file[name].shape}"
+            )
+
+
+def read_weights_of(model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]) -> None:
+    """Gives a built model the weights of a file, one at a time."""
+    shapes = weight_shapes(model)
+    placed = places(model, shapes)
+    source, target = sides
+    tables = dict(zip(("encoder", "decoder"), embedding_names(file), strict=True))
+
+    def read(name: str) -> np.ndarray:
+        if name in placed:
+            return placed_weight(file, name, placed[name])
+        if name.endswith("/logits_bias"):
+            has_bias = PROJECTION_BIAS in file
+            return target.bias(file.read_float32(PROJECTION_BIAS) if has_bias else None)
+        if name.endswith("/reverse_embeddings"):
+            return target.take(file.dequantized(PROJECTION)).T
+        if name.startswith("source_embedding/"):
+            return source.take(file.dequantized(tables["encoder"]))
+        return target.take(file.dequantized(tables["decoder"]))
+
+    assign_weights(model, read)
+
+
+def placed_weight(file: CTranslate2File, name: str, place: Place) -> np.ndarray:
+    """Returns a weight of ours from its place; a bias that is not in the file is 0."""
+    if place.variable not in file:
+        return np.zeros(place.size, "float32")
+    values = file.dequantized(place.variable)[place.begin : place.begin + place.size]
+    return values.T if name.endswith("/kernel") else values

@@ -1,0 +1,258 @@
+"""What `save_ctranslate2` writes is the same model to CTranslate2, and to us again."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from keras_transformer import Transformer
+from keras_transformer.interop import load_ctranslate2, save_ctranslate2
+from keras_transformer.interop.weights import read_weights
+from keras_transformer.layers import (
+    ALiBi,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
+)
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer
+
+pytest.importorskip("ctranslate2")
+
+from tests.interop.ctranslate2_models import (  # noqa: E402
+    SOURCE,
+    TARGET,
+    engine,
+    largest_difference,
+    our_scores,
+    our_search,
+    our_translator,
+    some_texts,
+    their_scores,
+    their_search,
+)
+
+NEVER = ["<pad>", "<s>"]  # what our search never writes
+UNEQUAL = {
+    "num_encoder_layers": 3,
+    "num_decoder_layers": 1,
+    "num_encoder_heads": 2,
+    "num_decoder_heads": 3,
+    "encoder_d_ff": 17,
+    "decoder_d_ff": 19,
+    "norm_epsilon": 1e-3,
+}
+MODELS = {
+    "post-norm": {},
+    "pre-norm, separate, untied": {
+        "norm_first": True,
+        "joint": False,
+        "tie_output": False,
+        "logits_bias": True,
+    },
+    "gated, rms": {"norm_first": True, "rms_norm": True, "activation": "swiglu"},
+    "geglu, unequal sides": {"activation": "geglu", "joint": False, **UNEQUAL},
+    "shared heads, rotary": {
+        "num_key_value_heads": 2,
+        "position": RotaryPositionalEncoding(base=500.0, scaling="linear", factor=3.0),
+        "activation": "gelu",
+    },
+    "one key head": {"num_key_value_heads": 1, "activation": "silu", "logits_bias": True},
+    "norm of embeddings, unscaled": {
+        "embedding_norm": True,
+        "scale_embeddings": False,
+        "activation": "tanh",
+        "position": LearnedPositionalEncoding(37),
+    },
+    "positions of OpenNMT-tf": {
+        "position": PositionalEncoding(
+            layout="halves", frequencies="tensor2tensor", first_position=1
+        ),
+        "activation": "sigmoid",
+    },
+}
+SIZES = {"num_layers", "num_heads", "d_ff", "name"}  # of both sides, which their own replace
+
+
+SEARCHED = [  # a search takes seconds to trace
+    name if place < 3 else pytest.param(name, marks=pytest.mark.slow)
+    for place, name in enumerate(MODELS)
+]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ctranslate2_computes_the_same_and_the_way_back_gives_equal_bits(name, tmp_path):
+    translator = our_translator(4, **MODELS[name])
+    save_ctranslate2(translator, tmp_path / "made")
+    sources = some_texts(1)
+    targets = some_texts(2, SOURCE if MODELS[name].get("joint", True) else TARGET)
+    theirs = their_scores(engine(tmp_path / "made"), sources, targets)
+    assert largest_difference(our_scores(translator, sources, targets), theirs) < 5e-5
+    again = load_ctranslate2(tmp_path / "made", tokenization="characters", jit_compile=False)
+    weights, before = read_weights(again.model), read_weights(translator.model)
+    assert weights.keys() == before.keys()
+    for weight, values in before.items():
+        np.testing.assert_array_equal(weights[weight], values)
+    configs = again.model.get_config(), translator.model.get_config()
+    assert {n: v for n, v in configs[0].items() if n not in SIZES} == {
+        n: v for n, v in configs[1].items() if n not in SIZES
+    }
+    for side in ("source_tokenizer", "target_tokenizer"):
+        assert getattr(again, side).to_bytes() == getattr(translator, side).to_bytes()
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_ctranslate2_finds_the_same(name, tmp_path):
+    translator = our_translator(4, **MODELS[name])
+    save_ctranslate2(translator, tmp_path / "made")
+    sources = some_texts(1)
+    ours, best = our_search(translator, sources)
+    theirs, their_best = their_search(engine(tmp_path / "made"), sources, NEVER)
+    assert ours == theirs
+    assert len(set(ours)) > 1
+    np.testing.assert_allclose(best, their_best, atol=2e-5)
+
+
+# Of int8 by how the same weights, rounded, score: see the test below.
+@pytest.mark.parametrize(
+    ("quantization", "compute_type", "bound"),
+    [("float16", "float32", 2e-3), ("bfloat16", "float32", 2e-2), ("int16", "int16", 5e-2)],
+)
+def test_weights_are_stored_as_asked(quantization, compute_type, bound, tmp_path):
+    translator = our_translator(3, norm_first=True)
+    save_ctranslate2(translator, tmp_path / "made", quantization)
+    sources, targets = some_texts(1), some_texts(2)
+    theirs = their_scores(engine(tmp_path / "made", compute_type), sources, targets)
+    assert largest_difference(our_scores(translator, sources, targets), theirs) < bound
+
+
+@pytest.mark.filterwarnings("ignore:.*int8 weights:UserWarning")
+def test_int8_is_within_its_rounding(tmp_path):
+    translator = our_translator(3, norm_first=True, dropout=0.0)
+    for name in (None, "int8"):
+        save_ctranslate2(translator, tmp_path / f"{name}", name)
+    sizes = [os.path.getsize(tmp_path / name / "model.bin") for name in ("None", "int8")]
+    assert sizes[1] < sizes[0]
+    with pytest.warns(UserWarning, match="int8 weights, which become float32"):
+        again = load_ctranslate2(tmp_path / "int8", tokenization="characters", jit_compile=False)
+    weights, before = read_weights(again.model), read_weights(translator.model)
+    rounded = [name for name in before if name.endswith(("kernel", "/embeddings"))]
+    for name in before:
+        error = np.abs(weights[name] - before[name])
+        # A row of theirs has 127 steps from 0 to its largest; half a step is the most.
+        most = np.abs(before[name]).max() / 127 / 2 * 1.001 if name in rounded else 0
+        assert error.max() <= most
+    sources, targets = some_texts(1), some_texts(2)
+    exact, from_rounded, theirs = (
+        our_scores(translator, sources, targets),
+        our_scores(again, sources, targets),
+        their_scores(engine(tmp_path / "int8", "int8"), sources, targets),
+    )
+    # CTranslate2 rounds activations too.
+    assert 1e-3 < largest_difference(exact, from_rounded) < 0.3
+    assert largest_difference(from_rounded, theirs) < 0.3
+
+
+def test_sentencepiece_models_lie_beside(tmp_path):
+    import ctranslate2
+    import sentencepiece
+
+    texts = ["a man rides a horse", "a woman rides a bus", "two dogs run"] * 5
+    tokenizer = SentencePieceTokenizer.train(texts, vocab_size=45)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    translator = Translator(model, tokenizer, jit_compile=False, max_length=7)
+    save_ctranslate2(translator, tmp_path / "made")
+    assert sorted(os.listdir(tmp_path / "made")) == [
+        "config.json", "model.bin", "shared_vocabulary.json", "source.spm", "target.spm",
+    ]  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(str(tmp_path / "made/source.spm"))
+    opened = ctranslate2.Translator(str(tmp_path / "made"), compute_type="float32")
+    sources, targets = ["a man runs", "two dogs"], ["a bus", "a horse rides"]
+    tokens = [[pieces.encode(text, out_type=str) for text in side] for side in (sources, targets)]
+    theirs = [sum(result.log_probs) for result in opened.score_batch(*tokens)]
+    ours = [score for score, _ in translator.score(sources, targets)]
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    again = load_ctranslate2(tmp_path / "made", jit_compile=False, max_length=7)
+    assert again.score(sources, targets) == translator.score(sources, targets)
+    assert again.source_tokenizer is again.target_tokenizer
+
+
+def test_symbols_and_sources_without_an_end_come_back(tmp_path):
+    source, target = SymbolTokenizer(["uː", "t", "l"]), SymbolTokenizer(["A", "<s>", "B"])
+    model = Transformer(
+        source_vocab_size=source.vocab_size,
+        target_vocab_size=target.vocab_size + 2,
+        num_layers=1,
+        d_model=8,
+        num_heads=2,
+        d_ff=16,
+    )
+    translator = Translator(model, source, target, jit_compile=False, source_eos=False)
+    save_ctranslate2(translator, tmp_path / "made")
+    config = json.loads((tmp_path / "made/config.json").read_text(encoding="utf-8"))
+    assert config["add_source_eos"] is False
+    listed = json.loads((tmp_path / "made/target_vocabulary.json").read_text(encoding="utf-8"))
+    # The text "<s>" is not the start, and two ids have no symbol.
+    assert listed == [
+        *("<pad>", "<unk>", "<s>", "</s>", "A", "<unused_5>", "B", "<unused_7>", "<unused_8>")
+    ]
+    again = load_ctranslate2(tmp_path / "made", tokenization="words", jit_compile=False)
+    assert again.source_eos is False
+    assert again.source_tokenizer.symbols == source.symbols
+    assert again.score(["t uː l"], ["A B"]) == translator.score(["t uː l"], ["A B"])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("window", {"window": 3}),
+        ("position", {"position": ALiBi()}),
+        ("position", {"position": RelativePositionBias()}),
+        (
+            "position",
+            {
+                "position": RotaryPositionalEncoding(
+                    scaling="yarn", factor=2.0, original_max_length=32
+                )
+            },
+        ),
+        ("activation", {"activation": "elu"}),
+    ],
+)
+def test_a_setting_without_a_home_is_refused_by_name(name, options, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` must be one that CTranslate2 can hold"):
+        save_ctranslate2(our_translator(3, **options), tmp_path / "made")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer"),
+    [
+        ("lowercase", CharacterTokenizer(SOURCE, lowercase=True)),
+        ("normalization", CharacterTokenizer(SOURCE, normalization="nfkc")),
+        ("reverse", SymbolTokenizer(list(SOURCE), reverse=True)),
+    ],
+)
+def test_a_tokenizer_without_a_home_is_refused_by_name(name, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=f"`target_tokenizer.{name}` must be one"):
+        save_ctranslate2(our_translator(3, joint=False, target=tokenizer), tmp_path / "made")
+    assert os.listdir(tmp_path) == []
+
+
+def test_nothing_is_written_over(tmp_path):
+    translator = our_translator(3)
+    with pytest.raises(ValueError, match="must not exist yet"):
+        save_ctranslate2(translator, tmp_path)
+    with pytest.raises(ValueError, match="`quantization` must be.*int4"):
+        save_ctranslate2(translator, tmp_path / "made", "int4")
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_ctranslate2_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(ImportError, match="pip install ctranslate2"):
+        save_ctranslate2(our_translator(3), tmp_path / "made")
