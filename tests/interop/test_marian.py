@@ -1,0 +1,374 @@
+"""`load_marian` computes what CTranslate2's converter makes of the files, and refuses others."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, GreedySearch
+from keras_transformer.interop import load_marian
+from keras_transformer.interop.marian import name_of
+from keras_transformer.layers import PositionalEncoding
+from keras_transformer.text import SentencePieceTokenizer
+from tests.conftest import shared_path
+
+pytest.importorskip("ctranslate2")
+pytest.importorskip("yaml")  # of CTranslate2's converter
+
+from ctranslate2.converters import MarianConverter  # noqa: E402
+
+from tests.interop.ctranslate2_models import (  # noqa: E402
+    engine,
+    largest_difference,
+    our_scores,
+    our_search,
+    some_texts,
+    their_scores,
+    their_search,
+)
+
+LETTERS = ["a", "b", "c", "d", "e", "f", "g"]
+TOKENS = ["</s>", "<unk>", *LETTERS]
+D_MODEL, HEADS, D_FF = 24, 4, 34
+SETTINGS = {
+    "type": "transformer",
+    "enc-depth": 2,
+    "dec-depth": 1,
+    "dim-emb": D_MODEL,
+    "transformer-heads": HEADS,
+    "transformer-dim-ffn": D_FF,
+    "transformer-ffn-activation": "swish",
+    "transformer-ffn-depth": 2,
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-no-projection": False,
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-top": "",
+    "transformer-postprocess-emb": "d",
+    "transformer-guided-alignment-layer": "last",
+    "transformer-train-position-embeddings": False,
+    "transformer-tied-layers": [],
+    "transformer-dropout": 0.1,
+    "dim-vocabs": [len(TOKENS), len(TOKENS)],
+    "version": "v1.12.0 65bf82f",
+}
+PRE_NORM = {
+    "transformer-preprocess": "n",
+    "transformer-postprocess": "da",
+    "transformer-postprocess-top": "n",
+    "transformer-ffn-activation": "relu",
+}
+
+
+def yaml_of(settings):
+    """The text of settings, as Marian writes it."""
+    lines = []
+    for name, value in settings.items():
+        if isinstance(value, list):
+            lines += [f"{name}:", *([f"  - {item}" for item in value] or ["  []"])]
+        elif isinstance(value, str):
+            lines.append(f"{name}: {value or chr(34) * 2}")
+        else:
+            lines.append(f"{name}: {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def arrays_of(settings, sizes, tying="all", seed=0):
+    """Random weights of a model with these settings, by Marian's names."""
+    random = np.random.default_rng(seed)
+    arrays = {}
+
+    def weight(name, *shape):
+        values = random.normal(size=shape) * 1.7 / np.sqrt(shape[0])
+        arrays[name] = values.astype("float32")
+
+    def vector(name, size, mean=0.0):
+        arrays[name] = (mean + random.normal(size=(1, size)) / 5).astype("float32")
+
+    pre = settings["transformer-preprocess"] == "n"
+    for side, depth in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
+        for layer in range(1, settings[depth] + 1):
+            start = f"{side}_l{layer}"
+            for part in ("self",) if side == "encoder" else ("self", "context"):
+                for letter in "qkvo":
+                    weight(f"{start}_{part}_W{letter}", D_MODEL, D_MODEL)
+                    vector(f"{start}_{part}_b{letter}", D_MODEL)
+            weight(f"{start}_ffn_W1", D_MODEL, D_FF)
+            vector(f"{start}_ffn_b1", D_FF)
+            weight(f"{start}_ffn_W2", D_FF, D_MODEL)
+            vector(f"{start}_ffn_b2", D_MODEL)
+            norms = ["self_Wo", "ffn_ffn"] + ["context_Wo"] * (side == "decoder")
+            for norm in norms:
+                for kind, mean in (("scale", 1.0), ("bias", 0.0)):
+                    vector(f"{start}_{norm}_ln_{kind}{'_pre' * pre}", D_MODEL, mean)
+        for name, suffix in ((f"{side}_top", ""), (f"{side}_emb", "_pre")):
+            emb = "emb" in name and "n" in settings["transformer-postprocess-emb"]
+            if emb or ("top" in name and pre):
+                vector(f"{name}_ln_scale{suffix}", D_MODEL, 1.0)
+                vector(f"{name}_ln_bias{suffix}", D_MODEL)
+    if tying == "all":
+        weight("Wemb", sizes[0], D_MODEL)
+    else:
+        weight("encoder_Wemb", sizes[0], D_MODEL)
+        weight("decoder_Wemb", sizes[1], D_MODEL)
+    if tying == "none":
+        weight("decoder_ff_logit_out_W", D_MODEL, sizes[1])
+    if tying == "transposed":
+        weight("decoder_ff_logit_out_Wt", sizes[1], D_MODEL)
+    for name in ("Wemb", "encoder_Wemb", "decoder_Wemb"):
+        if name in arrays:
+            arrays[name] *= np.float32(0.3)
+    vector("decoder_ff_logit_out_b", sizes[1])
+    return arrays
+
+
+def write_model(path, settings, arrays, **more):
+    text = yaml_of(settings).encode() + b"\0"
+    np.savez(path, **arrays, **more, **{"special:model.yml": np.frombuffer(text, "int8")})
+
+
+def write_marian(directory, settings=(), decoder=(), vocabularies=2 * [TOKENS], **options):
+    """Writes Marian's files, and the arrays that they hold."""
+    settings = {**SETTINGS, **dict(settings)}
+    arrays = arrays_of(settings, [len(tokens) for tokens in vocabularies], **options)
+    directory.mkdir(exist_ok=True)
+    write_model(directory / "model.npz", settings, arrays)
+    names = ["vocab.yml", "vocab.yml"]
+    if vocabularies[0] != vocabularies[1]:
+        names = ["source.yml", "target.yml"]
+    for name, tokens in zip(names, vocabularies, strict=True):
+        lines = [f"{token}: {index}\n" for index, token in enumerate(tokens)]
+        (directory / name).write_text("".join(lines), encoding="utf-8")
+    decoder = {"models": ["model.npz"], "vocabs": names, "beam-size": 6, **dict(decoder)}
+    (directory / "decoder.yml").write_text(yaml_of(decoder), encoding="utf-8")
+    return arrays
+
+
+def converted(directory, arrays, settings, vocabularies):
+    """The same model in CTranslate2.
+
+    Its converter knows another formula of positions, but takes a table. Marian's epsilon is 1e-6.
+    """
+    position = np.arange(64)[:, None] * np.exp(-np.log(1e4) / 11 * np.arange(12))
+    table = np.concatenate([np.sin(position), np.cos(position)], axis=1).astype("float32")
+    write_model(directory / "with_positions.npz", {**SETTINGS, **settings}, arrays, Wpos=table)
+    paths = [str(directory / name) for name in vocabularies]
+    converter = MarianConverter(str(directory / "with_positions.npz"), paths)
+    converter.convert(str(directory / "converted"))
+    path = directory / "converted/config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**config, "layer_norm_epsilon": 1e-6}), encoding="utf-8")
+    return engine(directory / "converted")
+
+
+MODELS = {
+    "post-norm, all tied": ({}, "all"),
+    "pre-norm, all tied": (PRE_NORM, "all"),
+    "post-norm, output tied": ({}, "output"),
+    "pre-norm, untied": (PRE_NORM, "none"),
+    "untied, the other way round": ({"transformer-ffn-activation": "relu"}, "transposed"),
+    "norm of embeddings": ({"transformer-postprocess-emb": "nd"}, "all"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_what_ctranslate2_makes_of_the_files(name, tmp_path):
+    settings, tying = MODELS[name]
+    vocabularies, files = [TOKENS] * 2, ["vocab.yml"] * 2
+    if tying not in ("all",):
+        vocabularies = [TOKENS, ["<unk>", *LETTERS, "</s>"]]
+        files = ["source.yml", "target.yml"]
+    arrays = write_marian(
+        tmp_path, settings, vocabularies=vocabularies, tying=tying, seed=len(name)
+    )
+    opened = converted(tmp_path, arrays, settings, files)
+    translator = load_marian(tmp_path, tokenization="characters", jit_compile=False)
+    sources, targets = some_texts(1, LETTERS), some_texts(2, LETTERS)
+    theirs = their_scores(opened, sources, targets)
+    assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
+
+
+def test_it_finds_what_ctranslate2_finds(tmp_path):
+    arrays = write_marian(tmp_path, seed=3)
+    translator = load_marian(tmp_path, tokenization="characters", jit_compile=False)
+    sources = some_texts(1, LETTERS)
+    opened = converted(tmp_path, arrays, {}, ["vocab.yml"] * 2)
+    ours, best = our_search(translator, sources)
+    theirs, their_best = their_search(opened, sources)
+    assert ours == theirs
+    assert len(set(ours)) > 1
+    np.testing.assert_allclose(best, their_best, atol=2e-5)
+
+
+def test_positions_are_those_of_marian(tmp_path):
+    write_marian(tmp_path)
+    found = load_marian(tmp_path, tokenization="characters").model.position
+    position = PositionalEncoding.from_config({**found.get_config(), "name": None})
+    position.build((None, None, 4))
+    # By hand: 3 * 10000 ** (-i / (4 / 2 - 1)) is 3, then 0.0003; sines, then cosines.
+    expected = [np.sin(3), np.sin(0.0003), np.cos(3), np.cos(0.0003)]
+    np.testing.assert_allclose(position.rows(np.arange(4))[3], expected, atol=1e-6)
+
+
+def test_the_first_target_is_zero_and_never_written(tmp_path):
+    arrays = write_marian(tmp_path)
+    translator = load_marian(tmp_path, tokenization="words", jit_compile=False)
+    model = translator.model
+    table = np.array(model.target_embedding.embedding.embeddings)
+    bias = np.array(model.target_embedding.bias)
+    # padding, unknown, start, end, then the letters
+    np.testing.assert_array_equal(table[[1, 3, 4]], arrays["Wemb"][[1, 0, 2]])
+    assert (table[[0, 2]] == 0).all()
+    assert (bias[[0, 2]] == -1e9).all()
+    np.testing.assert_array_equal(bias[4:], arrays["decoder_ff_logit_out_b"][0, 2:])
+    assert model.norm_epsilon == 1e-6
+    assert translator.source_eos
+
+
+def test_the_search_is_that_of_decoder_yml(tmp_path):
+    def search(**decoder):
+        settings = {name.replace("_", "-"): value for name, value in decoder.items()}
+        write_marian(tmp_path, decoder=settings)
+        return load_marian(tmp_path, tokenization="characters").search
+
+    found = search(normalize=0.6)
+    assert isinstance(found, BeamSearch)
+    assert (found.beam_size, found.length_penalty, found.length_formula) == (6, 0.6, "power")
+    assert found.suppressed_ids == (1,)
+    assert not found.early_stopping
+    assert search(beam_size=3, allow_unk=True).suppressed_ids == ()
+    assert search().length_penalty == 0
+    assert isinstance(search(beam_size=1), GreedySearch)
+    for decoder, rule in (
+        ({"beam_size": 0}, "`beam-size` must be an integer from 1"),
+        ({"normalize": "yes"}, "`normalize` must be a number"),
+        ({"word_penalty": 0.5}, "`word-penalty` must be 0. Received: 0.5"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            search(**decoder)
+
+
+def test_a_sentencepiece_vocabulary_is_read_with_its_own_ids(tmp_path):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    path = shared_path("data/sentencepiece/marian_style.spm")
+    own = SentencePieceTokenizer.from_file(path)
+    size = sentencepiece.SentencePieceProcessor(str(path)).vocab_size()
+    write_model(tmp_path / "model.npz", SETTINGS, arrays_of(SETTINGS, [size] * 2))
+    (tmp_path / "vocab.spm").write_bytes(path.read_bytes())
+    decoder = {"models": ["model.npz"], "vocabs": ["vocab.spm"], "beam-size": 2}
+    (tmp_path / "decoder.yml").write_text(yaml_of(decoder), encoding="utf-8")
+    translator = load_marian(tmp_path, jit_compile=False)
+    model, tokenizer = translator.model, translator.source_tokenizer
+    # Of the model: `</s>` 0, `<unk>` 1. The first target and padding are one more row.
+    assert (model.vocab_size, model.pad_id, model.bos_id, model.eos_id) == (
+        *(size + 1, size, size, 0),
+    )
+    assert translator.target_tokenizer is tokenizer
+    texts = ["A man rides a horse.", "</s> <unk> ~"]
+    assert tokenizer.tokenize(texts).to_list() == own.tokenize(texts).to_list()
+    assert translator.search.suppressed_ids == (1,)
+    (score, length), *_ = translator.score(texts[:1], texts[:1])
+    assert length == len(tokenizer.tokenize(texts).to_list()[0]) + 1
+    assert -1e4 < score < 0
+
+
+WRONG = [
+    ({"type": "s2s"}, "`type` must be 'transformer'. Received: type='s2s'"),
+    ({"transformer-decoder-autoreg": "rnn"}, "`transformer-decoder-autoreg` must be"),
+    ({"transformer-decoder-autoreg": "average-attention"}, "'average-attention'"),
+    ({"transformer-depth-scaling": True}, "`transformer-depth-scaling` must be False"),
+    ({"transformer-postprocess": "dhn"}, "`transformer-postprocess` must be 'an' or 'a'"),
+    ({"transformer-preprocess": "n"}, "`transformer-postprocess` must be 'a' where"),
+    ({"transformer-postprocess-top": "n"}, "`transformer-postprocess-top` must be '' where"),
+    ({"transformer-ffn-activation": "gelu"}, "`transformer-ffn-activation` must be one of"),
+    ({"transformer-tied-layers": [1, 1]}, "`transformer-tied-layers` must be"),
+    ({"transformer-train-position-embeddings": True}, "train-position-embeddings` must be False"),
+    ({"transformer-ffn-depth": 3}, "`transformer-ffn-depth` must be 2"),
+    ({"lemma-dim-emb": 64}, "`lemma-dim-emb` must be 0"),
+    ({"enc-depth": 10**6}, "must have arrays for each of 1000001 layers"),
+    ({"enc-depth": "two"}, "`enc-depth` must be a positive integer. Received: 'two'"),
+    ({"transformer-heads": 5}, "width that 5 heads divide"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_an_option_that_ours_does_not_have_is_refused_by_name(settings, message, tmp_path):
+    write_marian(tmp_path)
+    arrays = dict(np.load(tmp_path / "model.npz"))
+    arrays.pop("special:model.yml")
+    write_model(tmp_path / "model.npz", {**SETTINGS, **settings}, arrays)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_marian(tmp_path, tokenization="characters")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: arrays.pop("encoder_l2_self_Wq"), "must have 'encoder_l2_self_Wq'"),
+        (lambda arrays: arrays.pop("Wemb"), "must hold Wemb or encoder_Wemb"),
+        (
+            lambda arrays: arrays.update(decoder_l1_rnn_W=np.zeros((2, 2))),
+            "must not have 'decoder_l1_rnn_W'",
+        ),
+        (
+            lambda arrays: arrays.update(encoder_l1_ffn_W1=np.zeros((24, 33), "float32")),
+            r"encoder_l1_ffn_W1 must have the shape \(24, 34\). Received: \(24, 33\)",
+        ),
+        (
+            lambda arrays: arrays.update(Wemb=np.zeros((8, 24), "float32")),
+            "ids must be below the 8 rows of Wemb. Received: 8",
+        ),
+        (lambda arrays: arrays.update(Wemb=np.zeros(9, "float32")), "Wemb must be"),
+    ],
+)
+def test_wrong_arrays_are_named(change, message, tmp_path):
+    arrays = write_marian(tmp_path)
+    change(arrays)
+    write_model(tmp_path / "model.npz", SETTINGS, arrays)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_marian(tmp_path, tokenization="characters")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        ({"models": ["../model.npz"]}, "a file must be named without a path"),
+        ({"models": ["/etc/passwd"]}, "a file must be named without a path"),
+        ({"vocabs": ["vocab.yml", "../vocab.yml"]}, "a file must be named without a path"),
+        ({"models": ["a.npz", "b.npz"]}, "`models` must list 1 files"),
+        ({"models": []}, "`models` must list 1 files"),
+        ({"vocabs": ["vocab.fsv"]}, "`path` must be a file"),
+    ],
+)
+def test_files_are_those_beside(decoder, message, tmp_path):
+    write_marian(tmp_path, decoder=decoder)
+    with pytest.raises(ValueError, match=message):
+        load_marian(tmp_path, tokenization="characters")
+
+
+def test_a_factored_vocabulary_is_refused(tmp_path):
+    write_marian(tmp_path, decoder={"vocabs": ["vocab.fsv"]})
+    (tmp_path / "vocab.fsv").touch()
+    with pytest.raises(ValueError, match="factored vocabularies are not read"):
+        load_marian(tmp_path, tokenization="characters")
+
+
+def test_without_a_model_it_says_what_must_be_there(tmp_path):
+    with pytest.raises(ValueError, match="must hold decoder.yml or model.npz"):
+        load_marian(tmp_path)
+    write_marian(tmp_path)
+    (tmp_path / "decoder.yml").unlink()
+    assert load_marian(tmp_path, tokenization="characters").search.beam_size == 12
+    (tmp_path / "vocab.yml").unlink()
+    with pytest.raises(ValueError, match="must hold vocab.spm or vocab.yml"):
+        load_marian(tmp_path)
+
+
+def test_names_are_those_of_marian():
+    assert name_of("encoder/layer_4/attention/attention_output/bias", False) == "encoder_l5_self_bo"
+    assert name_of("decoder/layer_0/cross_attention_residual/norm/beta", True) == (
+        "decoder_l1_context_Wo_ln_bias_pre"
+    )
+    assert name_of("decoder/final_norm/gamma", True) == "decoder_top_ln_scale"
