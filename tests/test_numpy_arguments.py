@@ -181,6 +181,9 @@ WITHOUT_NUMBERS = {
     "callbacks.MeasuredTensorBoard",  # Keras's own arguments
     "decoding.DecodeResult",
     "decoding.Search",  # all its arguments are those of a search
+    "interop.load_ctranslate2",
+    "interop.load_marian",
+    "interop.save_ctranslate2",
     "masking.combine_masks",
     "masking.segment_mask",
     "masking.segment_positions",

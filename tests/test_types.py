@@ -20,6 +20,7 @@ MODULES = [
     "keras_transformer.callbacks",
     "keras_transformer.checks",
     "keras_transformer.decoding",
+    "keras_transformer.interop",
     "keras_transformer.layers",
     "keras_transformer.losses",
     "keras_transformer.masking",
@@ -32,7 +33,7 @@ MODULES = [
     "keras_transformer.serving",
     "keras_transformer.text",
 ]
-TENSORFLOW_ONLY = {"keras_transformer.serving", "keras_transformer.text"}
+TENSORFLOW_ONLY = {f"keras_transformer.{name}" for name in ("interop", "serving", "text")}
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 IMPORTS = """
