@@ -1,11 +1,13 @@
-"""Exports the model of a run: a SavedModel, or ONNX or LiteRT files.
+"""Exports the model of a run: a SavedModel, or a form of other systems.
 
 A SavedModel takes strings and returns strings, with the search inside. ONNX and LiteRT files hold
-the model alone, and read and write ids. What is not given is as in the settings of the run.
+the model alone, and read and write ids. Hugging Face and CTranslate2 open the directories that are
+written for them. What is not given is as in the settings of the run.
 RUN/README.txt says how to use the newest SavedModel in RUN/export.
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from keras_transformer.recipes.run_files import (
     read_run,
 )
 
-FORMATS = ("saved-model", "onnx", "litert", "hugging-face")
+FORMATS = ("saved-model", "onnx", "litert", "hugging-face", "ctranslate2")
 # The options that each format takes; the others hold no search.
 OPTIONS = {
     "saved-model": (
@@ -33,6 +35,7 @@ OPTIONS = {
         *("beam_size", "length_penalty"),
     ),
     "hugging-face": ("beam_size", "length_penalty"),
+    "ctranslate2": ("int8",),
 }
 
 
@@ -69,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "export runs/en-de --beam-size 8 --length-penalty 1",
         "export runs/en-de --int8 --output exports/en-de-int8",
-        "export runs/en-de --to hugging-face --output opus-en-de",
+        "export runs/en-de --to ctranslate2 --int8 --output en-de-int8",
     )
 
 
@@ -85,10 +88,12 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         need("formats", "tf2onnx", "onnx")
     if args.to == "litert":
         need("formats", "ai_edge_litert")
+    if args.to == "ctranslate2":
+        need("interop", "ctranslate2")
     output = Path(args.output or default_output(Path(args.run_directory), args.to))
     check_new_directory(output)
     use_tensorflow()
-    from keras_transformer.interop import save_hugging_face
+    from keras_transformer.interop import save_ctranslate2, save_hugging_face
     from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.runs import load_translator
     from keras_transformer.serving import export_litert, export_onnx
@@ -103,7 +108,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         split_sentences=args.split_sentences,
         source_tag=args.source_tag,
         target_tag=args.target_tag,
-        quantize="int8" if args.int8 else None,
+        quantize="int8" if args.int8 and args.to == FORMATS[0] else None,
     )
     program.say(f"Writing {output} ...")
     if args.to == "saved-model":
@@ -114,10 +119,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         if scores and output.parent.resolve() == (directory.path / "export").resolve():
             directory.write_readme()
     else:
-        writers = {"onnx": export_onnx, "litert": export_litert, "hugging-face": save_hugging_face}
+        quantization = "int8" if args.int8 else None
+        writers: dict[str, Any] = {
+            "onnx": export_onnx,
+            "litert": export_litert,
+            "hugging-face": save_hugging_face,
+            "ctranslate2": partial(save_ctranslate2, quantization=quantization),
+        }
         writers[args.to](translator, output)
     size = size_of(output)
-    search = in_words(translator.search) if args.to in OPTIONS else "without a search"
+    holds_search = "beam_size" in OPTIONS.get(args.to, ())
+    search = in_words(translator.search) if holds_search else "without a search"
     how = ", each sentence on its own" if translator.split_sentences else ""
     program.say(f"{output}: {size / 2**20:.1f} MiB, {search}{how}")
     return {"output": str(output), "bytes": size, "search": search}

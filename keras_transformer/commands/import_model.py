@@ -1,7 +1,8 @@
 """Makes a run of a model that another system trained.
 
-It reads what Hugging Face's save_pretrained wrote: Marian, which all OPUS-MT models are, M2M100,
-NLLB. All other commands then take the run, and train --start-from goes on training it.
+It reads what Hugging Face's save_pretrained wrote (Marian, which all OPUS-MT models are, M2M100,
+NLLB), Marian's own model.npz, and the directories of CTranslate2 (OpenNMT, Argos). All other
+commands then take the run, and train --start-from goes on training it.
 """
 
 import argparse
@@ -9,6 +10,7 @@ from typing import Any
 
 from keras_transformer.commands.program import (
     Program,
+    check_files,
     check_new_directory,
     examples,
     in_words,
@@ -30,6 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CODE",
         help="language of the translations; of a Marian model of several, fra for >>fra<<",
     )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-tokenizer",
+            metavar="FILE",
+            help=f"sentencepiece model of the {side}s (Marian, CTranslate2; default: as found)",
+        )
+    parser.add_argument(
+        "--tokenization",
+        choices=("sentencepiece", "characters", "words"),
+        help="what tokens are (Marian, CTranslate2; default: sentencepiece)",
+    )
     parser.epilog = examples(
         "import opus-mt-en-de --output runs/en-de",
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
@@ -40,15 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Writes the run, and says what the model is."""
-    from keras_transformer.recipes.imported import system_of
+    from keras_transformer.recipes.run_files import check_directory
+
+    check_directory(args.directory)
+    check_new_directory(args.output)
+    check_files(args.source_tokenizer, args.target_tokenizer)
+    use_tensorflow()
+    from keras_transformer.recipes.imported import LANGUAGES, TOKENIZERS, import_model, system_of
 
     system = system_of(args.directory)
-    check_new_directory(args.output)
-    use_tensorflow()
-    from keras_transformer.recipes.imported import import_model
-
     program.say(f"Reading {args.directory} ({system}) ...")
-    names = ("source_language", "target_language")
+    names = LANGUAGES + TOKENIZERS
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     translator = import_model(args.directory, args.output, **options)
     model = translator.model

@@ -117,6 +117,7 @@ def settings_of(translator: Translator) -> dict[str, Any]:
     """The arguments of a translator, beside its model, its tokenizers and its search."""
     names = (
         *("max_length", "max_source_length", "max_batch_tokens", "jit_compile", "quantize"),
-        *("max_segments", "separator", "split_sentences", "source_tag", "target_tag"),
+        *("max_segments", "separator", "split_sentences", "source_eos"),
+        *("source_tag", "target_tag"),
     )
-    return {name: getattr(translator, name) for name in names if hasattr(translator, name)}
+    return {name: getattr(translator, name) for name in names}

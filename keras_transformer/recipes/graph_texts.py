@@ -37,7 +37,7 @@ class GraphTexts(Texts):
         if settings.model == "imported":
             learn = copy_both
         super().__init__(settings, corpus, *learn(path, settings, corpus.train))
-        self.tags: dict[str, Any] = read_imported(path).get("tags", {})
+        self.imported: dict[str, Any] = read_imported(path).get("options", {})
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
@@ -68,12 +68,12 @@ class GraphTexts(Texts):
             tokens_per_batch=self.settings.tokens_per_batch,
             max_length=self.settings.max_length,
             max_shapes=max_shapes,
-            **{**self.tags, **options},
+            **{**self.imported, **options},
         )
 
     def translator(self, model: keras.Model, search: Search, **options: Any) -> Translator:
         """A `Translator` of the model."""
-        options = {"max_source_length": self.settings.max_length, **self.tags, **options}
+        options = {"max_source_length": self.settings.max_length, **self.imported, **options}
         return Translator(model, self.source, self.target, search=search, **options)
 
     def tokenize(self, side: str, text: str) -> list[int]:

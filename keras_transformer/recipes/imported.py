@@ -1,6 +1,7 @@
 """Makes a run of a model that another system trained."""
 
 import json
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,17 @@ from keras_transformer.recipes.run_files import IMPORTED, SETTINGS
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.serving import Translator
 
-# The file that tells each system, in the order in which they are looked for.
+# The file that tells each system, in the order in which they are looked for: CTranslate2 has a
+# config.json too.
 SYSTEMS = {
-    "hugging-face": "config.json",
+    "ctranslate2": ("model.bin",),
+    "marian": ("decoder.yml", "model.npz"),
+    "hugging-face": ("config.json",),
 }
+LANGUAGES = ("source_language", "target_language")  # which Hugging Face's models are told
+TOKENIZERS = ("source_tokenizer", "target_tokenizer", "tokenization")
+# What a translator of an import has beside its search, and a training needs too.
+KEPT = ("source_tag", "target_tag", "source_eos")
 
 
 def system_of(directory: str | PathLike[str]) -> str:
@@ -22,10 +30,10 @@ def system_of(directory: str | PathLike[str]) -> str:
     path = Path(directory)
     if not path.is_dir():
         raise ValueError(f"{path}: there is no such directory. Check the path")
-    for system, file in SYSTEMS.items():
-        if (path / file).exists():
+    for system, files in SYSTEMS.items():
+        if any((path / file).exists() for file in files):
             return system
-    rule = ", ".join(f"{file} ({system})" for system, file in SYSTEMS.items())
+    rule = ", ".join(f"{' or '.join(files)} ({system})" for system, files in SYSTEMS.items())
     found = ", ".join(sorted(entry.name for entry in path.iterdir())[:8])
     raise ValueError(f"{path} must hold {rule}. Received: {found or 'an empty directory'}")
 
@@ -34,8 +42,21 @@ def load_imported(directory: str | PathLike[str], **options: Any) -> Translator:
     """Returns a `Translator` of a model of another system, whichever wrote the directory."""
     from keras_transformer import interop
 
-    loaders = {"hugging-face": interop.load_hugging_face}
+    loaders: dict[str, Any] = {
+        "ctranslate2": interop.load_ctranslate2,
+        "marian": interop.load_marian,
+        "hugging-face": interop.load_hugging_face,
+    }
     return loaders[system_of(directory)](directory, **options)
+
+
+def check_options(system: str, options: Iterable[str]) -> None:
+    """Raises `ValueError` for an option that the loader of the system does not take."""
+    others = TOKENIZERS if system == "hugging-face" else LANGUAGES
+    for name in options:
+        if name in others:
+            takers = "marian or ctranslate2" if name in TOKENIZERS else "hugging-face"
+            raise ValueError(f"`{name}` needs a model of {takers}. Received: one of {system}")
 
 
 def import_model(
@@ -44,7 +65,7 @@ def import_model(
     """Writes a run of a model of another system, which every command takes.
 
     Args:
-        directory: what Hugging Face's `save_pretrained` wrote.
+        directory: what Hugging Face's `save_pretrained`, Marian or CTranslate2 wrote.
         output: a new directory. It appears whole or not at all.
         **options: arguments of the loader, such as `target_language`.
 
@@ -55,6 +76,7 @@ def import_model(
         ValueError: when the directory holds no model that fits, or there is something at `output`.
     """
     system = system_of(directory)
+    check_options(system, options)
     with new_directory(output) as written:
         translator = load_imported(directory, jit_compile=False, **options)
         write_run(Path(written), system, translator)
@@ -77,12 +99,12 @@ def write_run(folder: Path, system: str, translator: Translator) -> None:
     model.save(folder / "model.keras")
     translator.source_tokenizer.save(folder / "source.tokenizer")
     translator.target_tokenizer.save(folder / "target.tokenizer")
-    tags = {name: getattr(translator, name, None) for name in ("source_tag", "target_tag")}
+    kept = {name: getattr(translator, name) for name in KEPT}
     imported = {
         "from": system,
         "model": model.get_config(),
         "search": {"class": type(search).__name__, "settings": search.get_config()},
-        "tags": {name: tag for name, tag in tags.items() if tag},
+        "options": {name: value for name, value in kept.items() if value is not None},
     }
     text = json.dumps(imported, ensure_ascii=False, indent=2)
     (folder / IMPORTED).write_text(text, encoding="utf-8")

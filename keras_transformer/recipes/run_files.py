@@ -60,6 +60,12 @@ def check_version(path: str | PathLike[str]) -> None:
         )
 
 
+def check_directory(path: str | PathLike[str]) -> None:
+    """Raises `ValueError` unless `path` is a directory."""
+    if not Path(path).is_dir():
+        raise ValueError(f"{path}: there is no such directory. Check the path")
+
+
 def check_run(path: str | PathLike[str]) -> None:
     """Raises `ValueError` unless `path` is the directory of a run with a model."""
     path = Path(path)
@@ -103,8 +109,8 @@ def read_run(path: str | PathLike[str]) -> tuple[Settings, dict[str, Any]]:
 def read_imported(path: str | PathLike[str]) -> dict[str, Any]:
     """What a run keeps of the system that its model came from; empty for a model of our own.
 
-    That is the configuration of the "model", the "search" and the "tags" that its translator has,
-    and the system, "from".
+    That is the system, "from", the configuration of the "model", the "search", and the "options"
+    that its translator and its training have.
     """
     file = Path(path) / IMPORTED
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

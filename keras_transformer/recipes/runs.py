@@ -68,7 +68,7 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
         "search": search_of_run(path, settings),
         "max_source_length": settings.max_length,
         "jit_compile": settings.xla_export,
-        **read_imported(path).get("tags", {}),
+        **read_imported(path).get("options", {}),
     }
     return Translator(
         load_model(path / "model.keras"),

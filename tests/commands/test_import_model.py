@@ -112,7 +112,7 @@ def test_what_is_no_model_is_refused_before_anything_is_loaded(imported, command
     (tmp_path / "empty").mkdir()
     status, _, err = command("import", tmp_path / "empty", "--output", tmp_path / "run")
     assert status == 1
-    assert "must hold config.json (hugging-face)" in err
+    assert "must hold model.bin (ctranslate2), " in err
     status, _, err = command("import", tmp_path / "nowhere", "--output", tmp_path / "run")
     assert status == 1
     assert "there is no such directory" in err

@@ -113,6 +113,7 @@ class Answering:
 
 
 def test_tags_go_to_the_signature(tmp_path, command, opened):
+    (tmp_path / "saved_model.pb").touch()
     opened[str(tmp_path), ("beam_size", None), ("length_penalty", None)] = {
         "translate": Answering()
     }
