@@ -1,4 +1,7 @@
-"""Says what a run or an export is: sizes, settings, scores and signatures."""
+"""Says what a run or an export is: sizes, settings, scores and signatures.
+
+Settings that are off, empty or of another kind of model are left out; --json has all.
+"""
 
 import argparse
 import sys
@@ -14,7 +17,7 @@ from keras_transformer.commands.program import (
     use_tensorflow,
 )
 from keras_transformer.recipes.run_files import SETTINGS, check_run, find_export, is_run, read_card
-from keras_transformer.recipes.settings import read_settings
+from keras_transformer.recipes.settings import RECURRENT_ONLY, TRANSFORMER_ONLY, read_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +62,10 @@ def about_run(path: Path, program: Program) -> dict[str, Any]:
     minutes = sum(row.get("seconds", 0.0) for row in history) / 60
     summary = path / "summary.txt"
     scores = summary.read_text(encoding="utf-8").splitlines() if summary.exists() else []
-    done = (
-        f"{epochs} epochs, {minutes:.1f} minutes of training" if epochs else "no history of epochs"
-    )
-    program.say(f"{path}: {done}")
-    for line in table([[f"  {name}", str(value)] for name, value in settings.items()]):
+    program.say(f"{path}: {directory.progress if epochs else 'no history of epochs'}")
+    others = TRANSFORMER_ONLY if settings.get("model") == "recurrent" else RECURRENT_ONLY
+    told = {n: v for n, v in settings.items() if n not in others and v not in ("", [], False)}
+    for line in table([[f"  {name}", str(value)] for name, value in told.items()]):
         program.say(line)
     for line in scores:
         program.say(line)

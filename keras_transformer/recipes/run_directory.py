@@ -156,7 +156,9 @@ class RunDirectory:
     @property
     def progress(self) -> str:
         """How long the run was trained, in words."""
-        return f"{self.epochs_done()} epochs, {self.minutes_done():.1f} minutes of training"
+        epochs = self.epochs_done()
+        plural = "s" * (epochs != 1)
+        return f"{epochs} epoch{plural}, {self.minutes_done():.1f} minutes of training"
 
     def write_history(self, rows: Sequence[dict[str, float]]) -> None:
         """Writes history.csv, a list of one dict an epoch."""
@@ -290,7 +292,7 @@ class KeepHistory(keras.callbacks.Callback):
         self.directory.write_history(self.history)
         minutes = sum(row["seconds"] for row in self.history) / 60
         if minutes >= self.minutes:
-            say(f"  {minutes:.1f} minutes of training: stopping, as asked")
+            say(f"  {minutes:.1f} minutes of training: stopping (--minutes {self.minutes:g})")
             self.model.stop_training = True
 
 

@@ -1,8 +1,14 @@
+import re
+
+
 def test_a_run_and_its_export_say_what_they_are(run_directory, command, figures):
     status, out, _ = command("info", run_directory)
     assert status == 0
     assert f"{run_directory}: no history of epochs" in out
     assert "Exact match: 98 %" in out
+    assert re.search(r"^  beam_size +3$", out, re.MULTILINE)
+    assert "cell" not in out.split("Exact match")[0]  # of recurrent models
+    assert "lowercase" not in out.split("Exact match")[0]
     assert "serving_default" in out
     assert "beam 3, length penalty 0.6" in out
     found = figures("info", run_directory)

@@ -189,10 +189,10 @@ def test_the_minutes_end_a_run_after_the_epoch_and_more_of_them_go_on(
     monkeypatch.setattr(training, "NUM_SAMPLES", 0)
     settings = small(corpus, epochs=3, minutes=1e-6)
     train(settings, tmp_path / "run")
-    assert "minutes of training: stopping, as asked" in capsys.readouterr().out
+    assert "minutes of training: stopping (--minutes 1e-06)" in capsys.readouterr().out
     assert len(rows_of(tmp_path / "run")) == 1
     train(settings, tmp_path / "run")
-    assert "Already trained: 1 epochs" in capsys.readouterr().out
+    assert "Already trained: 1 epoch," in capsys.readouterr().out
     train(dataclasses.replace(settings, epochs=2, minutes=60.0), tmp_path / "run")
     assert "Going on from epoch 1" in capsys.readouterr().out
     assert [row["epoch"] for row in rows_of(tmp_path / "run")] == ["1", "2"]
