@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.other_backends import reason_to_leave_out
+from tests.selection import LONGEST_FILES
 
 # Read once, by the first import of keras or tensorflow: so before any test module.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -35,8 +36,16 @@ settings.register_profile(
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+def pytest_configure(config):
+    """Lets files run in the order of their tests, where pytest-xdist begins with the most tests."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items):
-    """Skips what a backend leaves out, with the reason."""
+    """Begins with the longest files; skips what a backend leaves out, with the reason."""
+    order = {TESTS / file: number for number, file in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
     for item in items:
         if reason := reason_to_leave_out(item.nodeid, BACKEND):
             item.add_marker(pytest.mark.skip(reason=reason))

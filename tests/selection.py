@@ -1,8 +1,40 @@
-"""Which cases of a cross product the default run tries; `.ci/run` tries the others too."""
+"""Which cases of a cross product are tried: by the default run, and by `.ci/run` at all."""
 
 import itertools
 
 import pytest
+
+# Those that take longest, in the default run or as slow tests: they begin first, so that no core
+# waits for the other at the end. Two processes take a file each, and the next when it is done.
+LONGEST_FILES = (
+    "examples/test_examples_small.py",
+    "commands/test_train.py",
+    "callbacks/test_exact_resume.py",
+    "recipes/test_training.py",
+    "test_readme.py",
+    "test_replicas.py",
+    "serving/test_id_functions_quantized.py",
+    "serving/test_translator.py",
+    "models/test_transformer.py",
+    "models/test_transformer_options.py",
+    "serving/test_local_server.py",
+    "serving/test_string_functions.py",
+    "serving/test_export_hostile_input.py",
+    "benchmarks/test_timing.py",
+    "models/test_sequence_to_sequence_generation.py",
+    "serving/test_onnx_and_litert.py",
+    "layers/test_layers_contracts.py",
+    "models/test_recurrent.py",
+    "models/test_transformer_half_precision.py",
+    "layers/test_stack_rematerialization.py",
+    "decoding/test_search_options.py",
+    "recipes/test_dates.py",
+    "recipes/test_attention_explorer.py",
+    "commands/test_export.py",
+    "commands/test_translate.py",
+    "recipes/test_runs.py",
+    "commands/test_main.py",
+)
 
 
 def spread(*axes):
@@ -21,3 +53,23 @@ def spread(*axes):
         )
         for places in itertools.product(*map(range, sizes))
     ]
+
+
+def covering(*axes, strength=2):
+    """Few combinations of the axes' values, in which any `strength` values occur together.
+
+    A fault that shows under a combination of so many options shows in one of them. Of what is
+    left, the combination that has the most new ones is the next.
+    """
+    every = list(itertools.product(*axes))
+    places = list(itertools.combinations(range(len(axes)), strength))
+
+    def parts(values):
+        return {(place, tuple(values[axis] for axis in place)) for place in places}
+
+    wanted = set().union(*map(parts, every))
+    chosen = []
+    while wanted:
+        chosen.append(max(every, key=lambda values: len(parts(values) & wanted)))
+        wanted -= parts(chosen[-1])
+    return chosen
