@@ -17,6 +17,17 @@ on_jax = pytest.mark.skipif(BACKEND != "jax", reason="only on JAX")
 runs_loops_eagerly = pytest.mark.skipif(BACKEND == "jax", reason="JAX compiles every loop")
 
 
+def quick_compilation(folder):
+    """Environment of processes on JAX: less optimized programs, each compiled once and kept."""
+    return {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+        " --xla_cpu_use_fusion_emitters=false",
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
 def array(tensor):
     """Gives a tensor of any backend and floating dtype as a NumPy array."""
     if "float" in keras.backend.standardize_dtype(tensor.dtype):

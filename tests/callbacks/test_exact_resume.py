@@ -23,7 +23,7 @@ from keras_transformer import (
     WarmupSchedule,
 )
 from keras_transformer.callbacks import ExactResume
-from tests.backends import BACKEND, array, on_tensorflow
+from tests.backends import BACKEND, array, on_tensorflow, quick_compilation
 
 EPOCHS = 4
 SCRIPT = Path(__file__).parent / "train_and_resume.py"
@@ -79,7 +79,6 @@ def train(directory, until=EPOCHS, seed=1, make=new_model, copy=None, batch_size
         {"policy": "mixed_float16"},
         pytest.param({"policy": "mixed_bfloat16"}, marks=pytest.mark.slow),
         {"accumulate": 2},  # of three batches an epoch: it ends within an update
-        pytest.param({"make": new_transformer}, marks=pytest.mark.slow),
         pytest.param({"make": new_transformer, "r_drop": 2.0}, marks=pytest.mark.slow),
     ],
 )
@@ -268,15 +267,14 @@ def test_a_broken_file_says_so(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
-    """Real processes, real text, XLA, `kill -9`; the training is longer than any of the lives.
+    """Real processes, real text, `kill -9`; the training is longer than any of the lives.
 
     With the mean of the last epochs, and the best model by the quality of that mean. On TensorFlow
-    from texts, on JAX from ids.
+    from texts, on JAX from ids and by XLA.
     """
     pytest.importorskip(backend)
-    run = functools.partial(
-        process_of, backend, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "programs")
-    )
+    environment = quick_compilation(tmp_path / "programs") if backend == "jax" else {}
+    run = functools.partial(process_of, backend, **environment)
     whole = run(tmp_path / "whole")
     assert whole.wait() == 0
     seed = random.SystemRandom().randrange(2**32)
