@@ -20,14 +20,13 @@ CASES = [
     "mean",
     "mean, eagerly",
     "a Transformer",
+    "a recurrent model",
     pytest.param("a last batch of a single row", marks=on_tensorflow),
     pytest.param("accumulated", marks=on_jax),
     "weights of sentences",
     "sum of weights of tokens",
     "R-drop with a regulariser",
     "R-drop of a weighted sum",
-    "clipped by the norm of a gradient",
-    "clipped by value",
     "clipped with weight decay",
 ]
 

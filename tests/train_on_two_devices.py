@@ -20,6 +20,7 @@ from keras_transformer import (
     MaskedCrossentropy,
     PaddingRatio,
     Perplexity,
+    RecurrentSeq2Seq,
     TokenCount,
     Transformer,
 )
@@ -90,17 +91,20 @@ def adam(**options):
 CASES = {
     "mean": {},
     "a Transformer": {"model": small_transformer, "optimizer": adam(global_clipnorm=0.1)},
+    "a recurrent model": {"model": lambda: RecurrentSeq2Seq(VOCAB, d_model=4, dropout=0.0)},
     "mean, eagerly": {"run_eagerly": True},
-    "weights of sentences": {"weights": WEIGHTS[:, 0]},
-    "sum of weights of tokens": {"weights": WEIGHTS, "reduction": "sum"},
+    "weights of sentences": {"weights": WEIGHTS[:, 0], "optimizer": adam(clipvalue=0.01)},
+    "sum of weights of tokens": {
+        "weights": WEIGHTS,
+        "reduction": "sum",
+        "optimizer": adam(clipnorm=0.1),
+    },
     "R-drop with a regulariser": {"model": lambda: built(TwoPasses())},
     "R-drop of a weighted sum": {
         "model": lambda: built(TwoPasses()),
         "weights": WEIGHTS,
         "reduction": "sum",
     },
-    "clipped by the norm of a gradient": {"optimizer": adam(clipnorm=0.1)},
-    "clipped by value": {"optimizer": adam(clipvalue=0.01)},
     "clipped with weight decay": {"optimizer": adam(global_clipnorm=0.1, weight_decay=0.1)},
 }
 
@@ -146,7 +150,8 @@ def trained(
     batches = Batches()
     labels = LABELS[rows]
     weights = None if weights is None else weights[rows]
-    takes_pairs = isinstance(model, Transformer) and not isinstance(model, TwoPasses)
+    models = (Transformer, RecurrentSeq2Seq)
+    takes_pairs = isinstance(model, models) and not isinstance(model, TwoPasses)
     inputs = (labels, labels) if takes_pairs else labels
     fit = dict(sample_weight=weights, batch_size=4, verbose=0)
     history = model.fit(inputs, labels, epochs=2, shuffle=False, callbacks=[batches], **fit).history

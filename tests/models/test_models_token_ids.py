@@ -1,9 +1,6 @@
 """What both models take for ids: a pair, integers or whole floats, in every way to run."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -134,22 +131,20 @@ def test_exports_read_the_shapes_of_pairs_whatever_build_got(make):
 
 
 @on_tensorflow
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "policy"),
+    ("name", "policy", "way"),
     [
-        pytest.param(MODELS["transformer"], "float32", id="transformer"),
-        pytest.param(MODELS["recurrent"], "mixed_bfloat16", id="recurrent", marks=pytest.mark.slow),
+        ("transformer", "float32", "model"),
+        ("transformer", "float32", "saved"),
+        ("recurrent", "mixed_bfloat16", "model"),
+        ("recurrent", "mixed_bfloat16", "functional"),
     ],
 )
-@pytest.mark.parametrize(
-    "way",
-    ["model", *(pytest.param(way, marks=pytest.mark.slow) for way in ("functional", "saved"))],
-)
-@pytest.mark.slow
-def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(make, policy, way, tmp_path):
+def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(name, policy, way, tmp_path):
     import tensorflow as tf
 
-    model = make(300, dtype=policy)
+    model = MODELS[name](300, dtype=policy)
     source_ids, target_ids = SOURCE_IDS + 257, TARGET_IDS + 257
     model.encode(source_ids)
     model((source_ids, target_ids))  # Keras exports what it has seen called
@@ -181,40 +176,6 @@ def test_a_functional_model_of_inputs_without_a_dtype_is_exported(tmp_path):
     loaded = tf.saved_model.load(str(tmp_path / "model"))
     found = loaded.serve(tuple(map(tf.constant, FLOATS)))
     np.testing.assert_allclose(array(found), array(model((SOURCE_IDS, TARGET_IDS))), atol=1e-5)
-
-
-MIRRORED = """
-import keras, numpy as np, tensorflow as tf
-from keras_transformer import MaskedAccuracy, MaskedCrossentropy, RecurrentSeq2Seq, Transformer
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-ids = np.arange(4, 20).reshape(4, 4)
-with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-    models = [
-        Transformer(20, num_layers=1, d_model=8, num_heads=2, d_ff=8),
-        RecurrentSeq2Seq(20, d_model=8),
-    ]
-    for model in models:
-        model.compile("sgd", MaskedCrossentropy(), metrics=[MaskedAccuracy()], jit_compile=False)
-for model in models:
-    history = model.fit((ids, ids), ids, batch_size=4, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
-print("trained")
-"""
-
-
-@pytest.mark.slow
-@on_tensorflow
-def test_two_replicas_train_though_keras_averages_their_ids():
-    done = subprocess.run(
-        [sys.executable, "-c", MIRRORED],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
-    assert done.stdout.strip().endswith("trained"), done.stderr
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="tests above are of its exports")

@@ -152,7 +152,7 @@ def test_configuration_and_files_rebuild_the_model(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["learned", "relative", "grouped", "all at once"])
+@pytest.mark.parametrize("name", ["learned", "relative", "all at once"])
 def test_it_learns_to_copy_in_order(name):
     keras.utils.set_random_seed(1)
     options = {key: v() if key == "position" else v for key, v in OPTIONS[name].items()}
