@@ -1,6 +1,8 @@
 """Settings of every test run: the backend, hypothesis, optional corpora, tests of one backend."""
 
+import contextlib
 import gc
+import io
 import os
 import shutil
 import time
@@ -73,6 +75,37 @@ def shared_path(relative):
 def shared():
     """`shared("data/...")` is `shared_path("data/...")`."""
     return shared_path
+
+
+@pytest.fixture(scope="session")
+def exported_and_printed(tmp_path_factory):
+    """One export of the trained translator for all tests that only read it."""
+    # Only here: other backends have no TensorFlow.
+    from tests.serving.trained import CARD, translator
+
+    path = tmp_path_factory.mktemp("model") / "letters" / "3"
+    translator()(["abc"])
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        translator().export(path, card=CARD)
+    return path, printed.getvalue()
+
+
+@pytest.fixture(scope="session")
+def exported(exported_and_printed):
+    """The directory of the export, whose model card is `trained.CARD`."""
+    return exported_and_printed[0]
+
+
+@pytest.fixture
+def export_only(monkeypatch):
+    """`export_only(*names)` makes translators export these signatures alone."""
+    from keras_transformer.serving.string_functions import StringFunctions
+
+    def choose(*names):
+        signatures = property(lambda self: {name: getattr(self, name) for name in names})
+        monkeypatch.setattr(StringFunctions, "signatures", signatures)
+
+    return choose
 
 
 @pytest.fixture

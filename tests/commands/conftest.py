@@ -8,12 +8,12 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def run_directory(tmp_path_factory):
+def run_directory(tmp_path_factory, exported):
     """The directory of a run of the trained translator of letters, with its export."""
     # Only here: other backends collect this folder too, and have no TensorFlow.
     from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.settings import Settings
-    from tests.serving.trained import translator
+    from tests.serving.trained import Exported, translator
 
     path = tmp_path_factory.mktemp("commands") / "letters"
     directory = RunDirectory(path)
@@ -21,7 +21,7 @@ def run_directory(tmp_path_factory):
     directory.open(Settings(train=("letters.low", "letters.up"), seed=5, **options))
     directory.save_model(translator().model, "model.keras")
     translator().source_tokenizer.save(path / "source.tokenizer")
-    directory.export(translator(), "Exact match: 98 %")
+    directory.export(Exported(exported), "Exact match: 98 %")
     directory.write_translations([("abc", "CBA"), ("g", "G")], ["CBA", "G"])
     directory.write("summary.txt", "Exact match: 98 %\n")
     return path

@@ -15,11 +15,11 @@ from keras_transformer.recipes.runs import (
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
-from tests.serving.trained import translator, words
+from tests.serving.trained import Exported, translator, words
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, exported):
     """A run whose export has another search."""
     path = tmp_path_factory.mktemp("runs") / "letters"
     directory = RunDirectory(path)
@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     directory.note(split_sentences=True)
     directory.save_model(translator().model, "model.keras")
     translator().source_tokenizer.save(path / "source.tokenizer")
-    directory.export(translator(), "a score")
+    directory.export(Exported(exported), "a score")
     return path
 
 

@@ -1,7 +1,9 @@
 """A translator that has really learnt something small: to write letters in capitals, reversed."""
 
 import functools
+import json
 import random
+import shutil
 
 import keras
 import numpy as np
@@ -33,6 +35,19 @@ def answer(word):
 def translator():
     """One vocabulary for both sides, and nothing for XLA to compile, which takes long."""
     return learnt(lambda sources, targets: [CharacterTokenizer.train([*sources, *targets])])
+
+
+class Exported:
+    """Stands for `translator` where a run exports it: copies an export that was made before."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def export(self, path, card, verbose):
+        shutil.copytree(self.path, path)
+        file = path / "assets.extra" / "model_card.json"
+        written = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps({**written, **card}), encoding="utf-8")
 
 
 @functools.cache
