@@ -170,10 +170,11 @@ def test_what_a_search_in_8_bits_finds_has_the_score_that_it_says(kind, search):
 @pytest.mark.slow
 def test_it_takes_a_third_of_the_room_or_less(tmp_path, export_only):
     tokenizer = CharacterTokenizer.train(["abc"])
-    model = Transformer(8000, num_layers=2, d_model=512, num_heads=8, d_ff=2048)
+    model = Transformer(8000, num_layers=1, d_model=512, num_heads=8, d_ff=2048)
     export_only("serving_default")
+    options = dict(search=GreedySearch(), max_length=4, jit_compile=False)
     for quantize in (None, "int8"):
-        own = Translator(model, tokenizer, search=GreedySearch(), max_length=4, quantize=quantize)
+        own = Translator(model, tokenizer, **options, quantize=quantize)
         own.export(tmp_path / str(quantize), verbose=False)
     assert size_of(tmp_path / "int8") <= size_of(tmp_path / "None") / 3
     # Beside the variables there is the graph, which is larger in 8 bits.
