@@ -1,4 +1,4 @@
-"""Five thousand texts that nobody means well with: answered in time, each as it is alone.
+"""Two thousand texts that nobody means well with: answered in time, each as it is alone.
 
 python -m pytest tests/serving/test_export_hostile_input.py -m slow -s
 """
@@ -31,7 +31,7 @@ TOKENIZERS = {
     "characters": lambda: CharacterTokenizer.train(TEXTS),
     "symbols": lambda: SymbolTokenizer.train(TEXTS),
 }
-COUNT = 1_000  # for each tokenizer
+COUNT = 400  # for each tokenizer
 PER_CALL = 100
 SECONDS_PER_CALL = 300  # on any machine, however busy, compiling included
 SPECIAL = [
@@ -134,7 +134,7 @@ def test_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, signatures):
         for before, now in zip(rows, answer(signatures, list(texts)), strict=True):
             assert same((now[0], *before[1:]), now)
             ties += before[0] != now[0]
-    assert ties <= COUNT / 1000
+    assert ties <= 1
     print(f"\n{type(tokenizer).__name__}: {refused} refused, slowest call {slowest:.1f} s")
     assert slowest < SECONDS_PER_CALL
     assert 0 < refused < COUNT / 2
@@ -143,7 +143,7 @@ def test_hostile_texts_are_answered_each_as_it_is_alone(tokenizer, signatures):
 def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, signatures):
     known = b"A man rides a horse."
     expected = answer(signatures, [known])[0]
-    for letter, size in ((b"a", 2**20), (b" ", 2**16), (b"\xff", 2**16), ("é".encode(), 2**15)):
+    for letter, size in ((b"a", 2**20), (b" ", 2**14), (b"\xff", 2**14), ("é".encode(), 2**13)):
         began = time.monotonic()
         first, second = answer(signatures, [letter * size, known])
         assert time.monotonic() - began < SECONDS_PER_CALL
@@ -153,9 +153,9 @@ def test_a_mebibyte_of_one_letter_holds_nobody_up(tokenizer, signatures):
         assert first[2] == (count > 4 * 31)
         assert first[0] == b"" or not first[2]
     for name in ("align", "encode"):
-        truncated = signatures[name](text=tf.constant([b"a" * 2**16, known]))["truncated"]
+        truncated = signatures[name](text=tf.constant([b"a" * 2**14, known]))["truncated"]
         assert truncated.numpy().tolist() == [
-            len(tokenizer.tokenize([b"a" * 2**16])[0]) > 124,
+            len(tokenizer.tokenize([b"a" * 2**14])[0]) > 124,
             False,
         ]
 
