@@ -31,14 +31,18 @@ from tests.selection import spread
 WAYS_HERE = [way for way in WAYS if not (way == "compiled" and BACKEND == "torch")]
 
 
-def with_each(values):
-    """Each block with each value; the default run tries a block that is not composed once."""
+def with_each(values, rarely=None):
+    """Each block with each value; the default run tries a block that is not composed once.
+
+    One that is tried `rarely` is a part of another: the slow tests leave it out.
+    """
     composed = [name for name, block in BLOCKS.items() if block.composed]
     cases = spread((name for name in BLOCKS if name not in composed), values)
     slow = [pytest.param(*both, marks=pytest.mark.slow) for both in product(composed, values)]
     return [
         pytest.param(case.values, marks=case.marks, id=" ".join(case.values))
         for case in cases + slow
+        if not case.marks or case.values[1] != rarely
     ]
 
 
@@ -66,7 +70,7 @@ class Running(NamedTuple):
 
 @pytest.fixture(
     scope="module",
-    params=with_each(WAYS_HERE),
+    params=with_each(WAYS_HERE, rarely="functional"),  # what is reloaded is functional too
 )
 def running(request, tmp_path_factory):
     name, way = request.param

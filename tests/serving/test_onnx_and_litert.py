@@ -67,7 +67,9 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
     assert PortableTranslator(tmp_path / "portable")(texts) == greedy(texts)
 
 
+# How texts are read and written has nothing of a format.
 @pytest.mark.parity
+@pytest.mark.parametrize("write", ["onnx"], indirect=True)
 def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
     trained = translator_of_reversed_symbols()
     tokenizers = trained.source_tokenizer, trained.target_tokenizer
@@ -80,6 +82,7 @@ def test_targets_that_a_tokenizer_reverses_are_written_alike(write, tmp_path):
 
 
 @pytest.mark.parity
+@pytest.mark.parametrize("write", ["litert"], indirect=True)
 def test_sources_in_another_case_and_normal_form_are_translated_alike(write, tmp_path):
     texts = ["ο μεγάλος σκύλος", "fin de l’été", "a dog"] * 9
     target = SentencePieceTokenizer.train(texts, 90, shrink_to_fit=True, lowercase=True)
