@@ -114,7 +114,7 @@ model = Transformer(
 model.build()
 model.compile(keras.optimizers.SGD(0.1), MaskedCrossentropy(), jit_compile=False)
 ids = np.random.default_rng(0).integers(4, 500, (128, 64)).astype("int32")
-model.fit((ids, ids), ids, batch_size=128, epochs=3, verbose=0, shuffle=False)
+model.fit((ids, ids), ids, batch_size=128, verbose=0, shuffle=False)
 # Not ru_maxrss, which starts from that of the process which started this one.
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1))
 """
