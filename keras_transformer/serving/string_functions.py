@@ -163,12 +163,11 @@ class StringFunctions(tf.Module):
         self.has_tags = any(has_tags)
         # `eos_id` comes after the longest text, and a tag may come before it.
         longest, self.longest_target = (
-            id_functions.max_source_length - ends - has
-            for ends, has in zip((source_eos, True), has_tags, strict=True)
+            id_functions.max_source_length - 1 - has for has in has_tags
         )
         self.target_reader = target_tokenizer.without_leading_tags()
         self.splitter = SegmentSplitter(
-            source_tokenizer.without_leading_tags(), longest, max_segments
+            source_tokenizer.without_leading_tags(), longest + (not source_eos), max_segments
         )
 
     @property
@@ -552,12 +551,10 @@ class StringFunctions(tf.Module):
 
     def _source_ids(self, tokens: tf.RaggedTensor) -> tf.Tensor:
         """Ids (rows, length) of ragged tokens of sources, as the model reads them."""
-        if self.source_eos:
-            return self._with_eos(tokens)
-        return tf.cast(tokens, tf.int32).to_tensor(self.id_functions.model.pad_id)
+        return self._with_eos(tokens, int(self.source_eos))
 
-    def _with_eos(self, tokens: tf.RaggedTensor) -> tf.Tensor:
-        """Ids (rows, length) of ragged tokens, each row with `eos_id` at its end."""
+    def _with_eos(self, tokens: tf.RaggedTensor, count: int = 1) -> tf.Tensor:
+        """Ids (rows, length) of ragged tokens, each row with `count` times `eos_id` at its end."""
         model = self.id_functions.model
-        eos = tf.fill([tokens.nrows(), 1], model.eos_id)
+        eos = tf.fill([tokens.nrows(), count], model.eos_id)
         return tf.concat([tokens, eos], axis=1).to_tensor(model.pad_id)
