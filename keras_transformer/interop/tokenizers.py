@@ -71,7 +71,7 @@ def make_tokenizers(
         first = len(SPECIAL)
         made = [kind(t for t in side.tokens[first:] if fits(t, tokenization)) for side in sides]
         return 2 * (made[0],) if sides[0] == sides[1] else tuple(made)
-    if files[0] == files[1] and sides[0] == sides[1]:
+    if sides[0] == sides[1] and files[0].read_bytes() == files[1].read_bytes():
         return 2 * (open_tokenizer(files[0], sides[0], tags, True),)
     return tuple(
         open_tokenizer(path, side, tags, is_source)
