@@ -47,6 +47,7 @@ STACK = {
     "attention_dropout": 0.125,
     "feed_forward_dropout": 0.375,
     "rms_norm": True,
+    "norm_epsilon": 0.125,
     "num_key_value_heads": 1,
     "window": 4,
     "remat": True,
@@ -61,6 +62,7 @@ SEARCH = {
     "suppressed_ids": [7],
     "allowed_ids": [5, 6],
     "return_alignments": True,
+    "renormalize": True,
 }
 # No argument has its default value, so that one left out of the configuration is noticed.
 ARGUMENTS = {
@@ -74,6 +76,7 @@ ARGUMENTS = {
         "num_groups": 3,
         "diversity_penalty": 0.75,
         "early_stopping": True,
+        "length_formula": "power",
     },
     Decoder: {**STACK, "activation": "gelu"},
     DecoderLayer: {**LAYER, "activation": "gelu"},
@@ -128,7 +131,14 @@ ARGUMENTS = {
     LearnedPositionalEncoding: {"max_length": 23, "combine": "concat", "dropout": 0.25},
     PaddingRatio: {"pad_id": 5, "name": "padding"},
     Perplexity: {"pad_id": 5, "name": "ppl"},
-    PositionalEncoding: {"max_length": 23, "combine": "concat", "dropout": 0.25},
+    PositionalEncoding: {
+        "max_length": 23,
+        "combine": "concat",
+        "dropout": 0.25,
+        "layout": "halves",
+        "frequencies": "tensor2tensor",
+        "first_position": 2,
+    },
     RecurrentSeq2Seq: {
         "source_vocab_size": 17,
         "target_vocab_size": 19,
@@ -162,7 +172,14 @@ ARGUMENTS = {
     },
     SimilarityAttention: {"similarity": "cosine"},
     TokenCount: {"pad_id": 5, "name": "count"},
-    TokenEmbedding: {"vocab_size": 17, "d_model": 5, "pad_id": 5},
+    TokenEmbedding: {
+        "vocab_size": 17,
+        "d_model": 5,
+        "pad_id": 5,
+        "scale": False,
+        "tie_output": False,
+        "logits_bias": True,
+    },
     Transformer: {
         **STACK,
         "activation": "gelu",
@@ -172,6 +189,16 @@ ARGUMENTS = {
         "pad_id": 4,
         "bos_id": 5,
         "eos_id": 6,
+        "num_encoder_layers": 3,
+        "num_decoder_layers": 1,
+        "num_encoder_heads": 5,
+        "num_decoder_heads": 1,
+        "encoder_d_ff": 11,
+        "decoder_d_ff": 9,
+        "scale_embeddings": False,
+        "tie_output": False,
+        "logits_bias": True,
+        "embedding_norm": True,
         "embedding_dropout": 0.5,
     },
     UpdateSchedule: {

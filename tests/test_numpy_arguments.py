@@ -138,7 +138,7 @@ TRANSLATION = dict(
     source_texts=TEXTS, target_texts=TEXTS, source_tokenizer=None, target_tokenizer=None,
     tokens_per_batch=64, max_length=40, shuffle=True, seed=3, first_epoch=1, max_shapes=2,
     prefetch=1, verbose=False, batches_per_update=2, subword_dropout=0.0, batches_per_epoch=4,
-    rows_multiple=2,
+    rows_multiple=2, source_tag=None, target_tag=None, source_eos=True,
 )  # fmt: skip
 FOLDING = dict(normalization="nfkc", lowercase=True)
 # How each other public name is called: with all its arguments.
@@ -182,8 +182,13 @@ WITHOUT_NUMBERS = {
     "decoding.DecodeResult",
     "decoding.Search",  # all its arguments are those of a search
     "interop.load_ctranslate2",
+    "interop.load_hugging_face",
     "interop.load_marian",
+    "interop.resize_vocabulary",
     "interop.save_ctranslate2",
+    "interop.save_hugging_face",
+    "lora.enable_lora",  # tests/test_lora.py
+    "lora.merge_lora",
     "masking.combine_masks",
     "masking.segment_mask",
     "masking.segment_positions",

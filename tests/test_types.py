@@ -22,6 +22,7 @@ MODULES = [
     "keras_transformer.decoding",
     "keras_transformer.interop",
     "keras_transformer.layers",
+    "keras_transformer.lora",
     "keras_transformer.losses",
     "keras_transformer.masking",
     "keras_transformer.metrics",

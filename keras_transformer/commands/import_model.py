@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "import opus-mt-en-de --output runs/en-de",
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
         "--output runs/nllb",
-        "train --start-from runs/en-de --train train.en train.de --output runs/mine",
+        "import names-ct2 --tokenization characters --output runs/names",
     )
 
 

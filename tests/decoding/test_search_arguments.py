@@ -22,6 +22,7 @@ OPTIONS = {
     "suppressed_ids": [4, 5],
     "allowed_ids": [3, 2],
     "return_alignments": True,
+    "renormalize": True,
 }
 OWN = {
     GreedySearch: {},
@@ -33,6 +34,7 @@ OWN = {
         "num_groups": 3,
         "diversity_penalty": 0.75,
         "early_stopping": True,
+        "length_formula": "power",
     },
     Sampling: {
         "temperature": 0.5,
@@ -72,6 +74,7 @@ RULES = {
         "suppressed_ids": IDS,
         "allowed_ids": IDS,
         "return_alignments": BOOLEAN,
+        "renormalize": BOOLEAN,
     },
     BeamSearch: {
         "beam_size": POSITIVE,
