@@ -40,13 +40,14 @@ def enable_lora(
 
     Example:
 
+    >>> import math
     >>> from keras_transformer import Transformer
     >>> model = Transformer(vocab_size=50, num_layers=1, d_model=16, num_heads=2, d_ff=32)
     >>> model.build()
     >>> enable_lora(model, rank=2)
     6
-    >>> sum(weight.shape.num_elements() for weight in model.trainable_weights)
-    384
+    >>> sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    480
     """
     rank = arguments.positive_integer("rank", rank)
     if not model.built:
