@@ -33,6 +33,15 @@ SEARCH_SETTINGS = (
     *("num_beam_groups", "diversity_penalty", "do_sample", "decoder_start_token_id"),
 )
 
+# The languages of M2M100 in the order of their ids (Fan et al. 2020, table 1), which newer versions
+# of transformers write into no file.
+M2M100_LANGUAGES = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu "
+    "ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms "
+    "my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur "
+    "uz vi wo xh yi yo zh zu"
+).split()
+
 
 def load_hugging_face(
     directory: str | PathLike[str],
@@ -246,17 +255,25 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
             settings = read_json(directory / file) if (directory / file).exists() else {}
             listed = next((settings[n] for n in names if settings.get(n)), listed)
         found = {piece: first_id + index for index, piece in enumerate(listed)}
-    codes = {
-        piece: index
-        for piece, index in found.items()
-        if isinstance(piece, str) and isinstance(index, int) and index >= first_id
-    }
+    codes = behind(first_id, found)
+    if not codes and tokenizer_settings(directory).get("language_codes") == "m2m100":
+        pieces = [f"__{code}__" for code in M2M100_LANGUAGES]
+        codes = {piece: first_id + index for index, piece in enumerate(pieces)}
     if not codes:
         raise ValueError(
             f"{directory}: tokenizer_config.json, added_tokens.json or tokenizer.json must list "
             "the codes of the languages. Received: none"
         )
     return codes
+
+
+def behind(first_id: int, found: Mapping[Any, Any]) -> dict[str, int]:
+    """Those of the pieces found in a file whose ids are `first_id` or larger."""
+    return {
+        piece: index
+        for piece, index in found.items()
+        if isinstance(piece, str) and isinstance(index, int) and index >= first_id
+    }
 
 
 def language_tags(
