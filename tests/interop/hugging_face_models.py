@@ -25,7 +25,7 @@ SIZES = {
 }
 
 
-def random_model(kind="marian", seed=0, **settings):
+def random_model(kind="marian", seed=0, scale=5.0, **settings):
     """A model whose weights are so large that outputs differ from input to input."""
     torch.manual_seed(seed)
     config_class, model_class = KINDS[kind]
@@ -33,7 +33,7 @@ def random_model(kind="marian", seed=0, **settings):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "layers" in name and name.endswith("weight") and "norm" not in name:
-                weight.mul_(5.0)
+                weight.mul_(scale)
             if "embed_tokens" in name or "shared" in name:
                 weight.mul_(1.0 if model.config.scale_embedding else 4.0)
             if name.endswith("bias") or "norm" in name:

@@ -61,10 +61,10 @@ BEAM = {"num_beams": 4, "early_stopping": "never", "max_length": 17}
 OPUS_BEAM = {**BEAM, "bad_words_ids": [[59]], "renormalize_logits": True}
 
 
-def saved(name, folder, **generation):
+def saved(name, folder, scale=5.0, **generation):
     """Their model, its directory, and ours that is read from it."""
     kind, settings = CONFIGURATIONS[name]
-    theirs = random_model(kind, **settings)
+    theirs = random_model(kind, scale=scale, **settings)
     half = settings.get("dtype") == "float16"
     directory = save(theirs.half() if half else theirs, folder / "model", **generation)
     if half:
@@ -81,7 +81,8 @@ def saved(name, folder, **generation):
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_numbers_are_theirs(name, tmp_path):
-    theirs, model, _ = saved(name, tmp_path)
+    # Larger weights make more of the rounding of float32.
+    theirs, model, _ = saved(name, tmp_path, scale=2.0)
     sources, targets = random_ids(theirs), random_ids(theirs, 1, targets=True)
     with torch.no_grad():
         wanted = theirs(
