@@ -24,7 +24,7 @@ from keras_transformer.commands.program import (
     need,
     whole_number,
 )
-from keras_transformer.recipes.run_files import check_run
+from keras_transformer.recipes.run_files import check_run, read_imported
 from keras_transformer.recipes.settings import (
     FIELDS,
     PRESETS,
@@ -96,6 +96,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_files(*settings.train, *settings.validation, *settings.test, *rules)
     if settings.start_from:
         check_run(settings.start_from)
+        if read_imported(settings.start_from):
+            settings = dataclasses.replace(settings, model="imported")
     if settings.format == "dates":
         need("eval", "babel")
     needed = {"tensorflow": ("tensorflow", "tensorflow_text")}

@@ -71,7 +71,7 @@ def save_ctranslate2(
             with the float that the rest has, as "int8_float16". None stores float32.
 
     Raises:
-        ImportError: when CTranslate2 is not installed.
+        ImportError: when CTranslate2 is not installed, or PyTorch, which it needs for bfloat16.
         ValueError: when CTranslate2 has no place for a setting, with its name, or `directory`
             exists.
 
@@ -89,6 +89,13 @@ def save_ctranslate2(
     """
     specs = import_specs()
     arguments.one_of("quantization", quantization, (None, *QUANTIZATIONS))
+    if quantization is not None and "bfloat16" in quantization:
+        try:
+            import torch  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"CTranslate2 rounds to {quantization!r} by PyTorch: pip install torch"
+            ) from error
     check_settings(translator)
     vocabularies = vocabularies_of(translator)
     spec = spec_of(translator.model, specs)

@@ -122,12 +122,22 @@ def test_ctranslate2_finds_the_same(name, tmp_path):
     ("quantization", "bound"), [("float16", 5e-3), ("bfloat16", 5e-2), ("int16", 5e-2)]
 )
 def test_weights_are_stored_as_asked(quantization, bound, tmp_path):
+    if quantization == "bfloat16":
+        pytest.importorskip("torch")  # by which CTranslate2 rounds
     translator = our_translator(3, norm_first=True)
     save_ctranslate2(translator, tmp_path / "made", quantization)
     assert CTranslate2File(tmp_path / "made/model.bin")[PROJECTION].dtype.name == quantization
     sources, targets = some_texts(1), some_texts(2)
     theirs = their_scores(engine(tmp_path / "made"), sources, targets)
     assert largest_difference(our_scores(translator, sources, targets), theirs) < bound
+
+
+def test_bfloat16_without_torch_is_one_line_and_nothing_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    translator = our_translator(3, norm_first=True)
+    with pytest.raises(ImportError, match="pip install torch"):
+        save_ctranslate2(translator, tmp_path / "made", "bfloat16")
+    assert os.listdir(tmp_path) == []
 
 
 def test_int8_is_within_its_rounding(tmp_path):
