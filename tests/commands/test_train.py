@@ -252,7 +252,7 @@ def test_killed_and_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp
     assert not [file.name for file in (tmp_path / "run").iterdir() if file.name.startswith(".")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_words_read_backwards_are_learnt(tmp_path):
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
     random.Random(1).shuffle(words)
@@ -287,8 +287,10 @@ def without_tensorflow(no_tensorflow):
     return lambda backend, *given: finish(*given, **no_tensorflow, KERAS_BACKEND=backend)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param("jax", marks=pytest.mark.slow), pytest.param("torch", marks=pytest.mark.long)],
+)
 def test_a_run_without_tensorflow_goes_on_and_is_exported_with_it(
     tmp_path, without_tensorflow, backend
 ):
@@ -327,7 +329,7 @@ def test_a_run_without_tensorflow_goes_on_and_is_exported_with_it(
         assert (output / "summary.txt").read_text(encoding="utf-8").strip() in readme
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
     """At a rate next to none, its only epoch ends with the loss that the other began with."""
     pytest.importorskip("jax")
@@ -345,8 +347,14 @@ def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
     assert min(abs(losses[1][0] - loss) for loss in losses[0]) < 1e-3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.slow),
+        pytest.param("jax", marks=pytest.mark.long),
+        pytest.param("torch", marks=pytest.mark.long),
+    ],
+)
 def test_a_recurrent_run_is_stopped_by_a_signal_and_goes_on(tmp_path, no_tensorflow, backend):
     pytest.importorskip(backend)
     environment = {"KERAS_BACKEND": backend}
