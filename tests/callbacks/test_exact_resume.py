@@ -264,8 +264,13 @@ def test_a_broken_file_says_so(tmp_path):
 
 
 @on_tensorflow
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=pytest.mark.slow),
+        pytest.param("jax", marks=pytest.mark.long),
+    ],
+)
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, backend):
     """Real processes, real text, `kill -9`; the training is longer than any of the lives.
 

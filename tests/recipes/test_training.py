@@ -246,7 +246,7 @@ def test_another_backend_than_keras_has_is_refused(corpus, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_recipe_of_the_paper_averages_accumulates_and_measures(corpus, tmp_path, plainly):
     """All options of a recipe at once, two vocabularies among them."""
     settings = small(
