@@ -2,13 +2,13 @@
 
     python -m benchmarks.ways_out runs/multi30k --source test.en --target test.de
 
-Takes the directory of a run of `keras-transformer train` or `import`, which must have sentencepiece
-vocabularies. The run goes to Hugging Face and comes back by `import`, so that all have the search of
-Hugging Face; whether its weights are the same bits is printed. What came back goes to the other
+Takes the directory of a run of `keras-transformer train` or `import` with sentencepiece
+vocabularies. The run goes to Hugging Face and comes back by `import`, so that all have the search
+of Hugging Face. A line says whether its weights are the same bits. What came back goes to the other
 engines. Each translates all texts in a process of its own, in batches of texts of similar lengths.
-The table tells how many translations are ours, BLEU (sacreBLEU, 13a), and the target pieces a second
-of the best round, on `--threads` processors. What was written stays in `--output`, translations that
-are not ours too.
+The table has the number of translations that are ours, BLEU (sacreBLEU, 13a), and the target pieces
+a second of the best round on `--threads` processors. Exports stay in `--output`, and for each
+engine the translations that are not ours.
 """
 
 import argparse
@@ -108,12 +108,19 @@ def same_bits(run, back):
     """How many weights of two runs are equal in every bit."""
     import numpy as np
 
+    from keras_transformer.interop.weights import halves_order, read_weights, reordered
     from keras_transformer.recipes.runs import load_model
 
-    one, other = (load_model(Path(path) / "model.keras").weights for path in (run, back))
-    pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(one, other, strict=True)]
-    equal = sum(a.shape == b.shape and (a == b).all() for a, b in pairs)
-    return f"out to Hugging Face and back: {equal} of {len(pairs)} weights have the same bits"
+    one, other = (load_model(Path(path) / "model.keras") for path in (run, back))
+    order = range(one.d_model)
+    if one.position.layout != other.position.layout:
+        order = halves_order(one.d_model)
+    back_weights = read_weights(other)
+    equal = sum(
+        np.array_equal(back_weights[name], reordered(name, values, order))
+        for name, values in read_weights(one).items()
+    )
+    return f"out to Hugging Face and back: {equal} of {len(back_weights)} weights the same bits"
 
 
 def in_process(args, engine):
@@ -125,7 +132,7 @@ def in_process(args, engine):
         check=True,
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     ).stdout
     return json.loads(out.splitlines()[-1])
 
