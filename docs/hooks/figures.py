@@ -42,7 +42,8 @@ def on_page_content(content, page, **_):
         figure = posixpath.normpath(
             posixpath.join(posixpath.dirname(page.file.src_uri), image["target"])
         )
-        if not (DOCS / figure).is_file() or "<a href=" not in (DOCS / figure).read_text("utf-8"):
+        path = DOCS / figure
+        if not path.is_file() or "<a href=" not in path.read_text(encoding="utf-8"):
             return image[0]
         return f'<span class="figure">{inside(figure, page.file.url)}</span>'
 
