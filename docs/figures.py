@@ -153,7 +153,7 @@ def recording(text):
     lines, rows, time = text.rstrip("\n").split("\n"), [], 0.4
     for number, line in enumerate(lines):
         command = line.startswith("$ ")
-        time += 1.1 if command else 0.35
+        time += 0.9 if command else 0.3
         color = "#ffffff" if command else "#b9c4cf"
         prompt = f"<tspan fill='#56b4e9'>$ </tspan>{html.escape(line[2:])}"
         rows.append(
@@ -162,10 +162,11 @@ def recording(text):
             f"{prompt if command else html.escape(line)}</text>\n"
         )
     width, height = 40 + 8.05 * max(map(len, lines)), 76 + 20 * len(lines)
+    # Where nothing moves, every line is there from the start.
     style = (
-        "<style>.line{opacity:0;animation:appear .2s forwards}"
-        "@keyframes appear{to{opacity:1}}"
-        "@media (prefers-reduced-motion:reduce){.line{opacity:1;animation:none}}</style>\n"
+        "<style>.line{animation:appear .2s both}"
+        "@keyframes appear{from{opacity:0}}"
+        "@media (prefers-reduced-motion:reduce){.line{animation:none}}</style>\n"
     )
     dots = "".join(f"<circle cx='{22 + 18 * n}' cy='22' r='5.5' fill='#4a5560'/>" for n in range(3))
     body = (
