@@ -7,7 +7,7 @@
 Without files the texts are dates in English and French, and the quality is exact match; with files
 it is chrF of each sentence. All models see the same batches. Results stay in --results: stopped, or
 with more seeds or models, the same command goes on with what is missing. Where nothing is, it reads
-no text and trains nothing; the tables of docs/comparison.md and their picture come from
+no text and trains nothing; the tables of docs/lab/comparison.md and their picture come from
 
     python -m benchmarks.comparison --results benchmarks/results/comparison.jsonl
 

@@ -5,10 +5,11 @@
 Names: long (attention helps most on long sequences), scaling (dot products need scaling as they
 grow wide, additive similarity does not), and those of benchmarks.variants, about the parts of a
 Transformer: heads, key_width, positions, positions_long, sum, dropout, dropout_long, size. Without
-names: all. Without --seeds each has those of docs/comparison.md.
+names: all. Without --seeds each has those of docs/lab/comparison.md.
 
 Results stay in FILE: stopped, or with more seeds, the same command goes on with what is missing.
-Where nothing is, it trains nothing; the tables of docs/comparison.md and their pictures come from
+Where nothing is, it trains nothing. The tables of docs/lab/comparison.md and their pictures come
+from
 
     python -m benchmarks.statements --results benchmarks/results/statements.jsonl
 

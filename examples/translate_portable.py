@@ -3,7 +3,7 @@
     python examples/translate_portable.py DIR FILE
     echo "Friday, November 20, 2026" | python examples/translate_portable.py DIR
 
-`keras-transformer export RUN --format onnx` or `litert` makes DIR. Needs numpy and onnxruntime or
+`keras-transformer export RUN --to onnx` or `--to litert` makes DIR. Needs numpy and onnxruntime or
 ai-edge-litert, and sentencepiece for such vocabularies. The search is greedy.
 """
 

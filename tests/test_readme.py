@@ -1,4 +1,4 @@
-"""The README keeps its word: its Python blocks run, its two commands are there."""
+"""The README and the pages keep their word: Python blocks run, the two commands are there."""
 
 import json
 import os
@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))
+FOLDERS = ("docs", "docs/how-to", "docs/lab")  # the guide's pages run in test_guide.py
+PAGES = sorted(
+    f"{name}/{path.name}" for name in FOLDERS for path in (REPOSITORY / name).glob("*.md")
+)
+HOW_TOS = [page for page in PAGES if page.startswith("docs/how-to/")]
 PAGES = [page for page in PAGES if "```python" in (REPOSITORY / page).read_text(encoding="utf-8")]
 FENCE = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -56,7 +60,7 @@ def errors(tmp_path_factory):
     folder, scripts = tmp_path_factory.mktemp("pages"), {}
     for page in ["README.md", *PAGES]:
         blocks = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "python")
-        scripts[page] = folder / Path(page).stem / "page.py"
+        scripts[page] = folder / page.removesuffix(".md").replace("/", "-") / "page.py"
         scripts[page].parent.mkdir()
         scripts[page].write_text("\n".join(blocks), encoding="utf-8")
     (folder / "run_each.py").write_text(RUN_EACH, encoding="utf-8")
@@ -81,6 +85,30 @@ def errors(tmp_path_factory):
 def test_the_readme_shows_the_interface():
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert code_blocks(text, "python"), "README.md must have at least one ```python block"
+
+
+def test_the_readme_is_short_and_its_tables_are_narrow():
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    cells = [cell.strip() for line in lines if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if len(cell) > 60] == []
+
+
+def test_the_readme_names_tests_that_are_there():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+(?:\.py)?)`", text)
+    assert len(named) >= 4
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def test_every_task_is_linked_in_the_readme():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert [page for page in HOW_TOS if f"({page})" not in text] == []
+
+
+@pytest.mark.parametrize("page", HOW_TOS)
+def test_a_how_to_has_at_most_100_lines(page):
+    assert len((REPOSITORY / page).read_text(encoding="utf-8").splitlines()) <= 100
 
 
 @pytest.mark.slow

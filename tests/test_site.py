@@ -68,6 +68,7 @@ def test_a_formula_that_is_not_understood_raises():
         ("README.md", "keras_transformer/losses.py", "source/keras_transformer/losses.py.md"),
         ("docs/results.md", "../examples/README.md#x", "examples/README.md#x"),
         ("docs/guide/ko/11-training.md", "../../training.md", "../../training.md"),
+        ("docs/how-to/onnx.md", "../serving.md#files", "../serving.md#files"),
         ("examples/README.md", "../docs/results.md", "../results.md"),
         ("examples/README.md", "../README.md", "../index.md"),
         ("docs/results.md", "../examples/no_such_file.md", "../examples/no_such_file.md"),
@@ -100,6 +101,25 @@ def test_every_formula_is_drawn(site):
         if re.fullmatch(r"guide/(ko/)?\d\d-.*", name):
             assert "<math " in text, name
     assert (site / "assets/fonts/STIXTwoMath-Regular.ttf").is_file()
+
+
+def test_the_links_of_a_figure_lead_to_pages(site):
+    page = (site / "architecture.html").read_text(encoding="utf-8")
+    links = re.findall(r"<a href='([^']+)'", page)
+    assert len(links) > 20
+    assert [link for link in links if not (site / link).is_file()] == []
+
+
+def test_a_picture_without_links_stays_a_picture():
+    class Page:
+        class file:
+            src_uri, url = "how-to/look-inside.md", "how-to/look-inside.html"
+
+    for name in ("dates.svg", "alignment_korean.png"):
+        content = f'<p><img alt="a" src="../pictures/{name}"></p>'
+        assert hook("figures").on_page_content(content, Page) == content
+    found = hook("figures").on_page_content('<img src="../pictures/architecture.svg">', Page)
+    assert "<a href='../source/keras_transformer/losses.py.html'>" in found
 
 
 def test_nothing_is_fetched_from_elsewhere(site):

@@ -1,5 +1,5 @@
 """The tables and pictures of the experiments, from results made up so that the outcome is known,
-and the tables of docs/comparison.md from the results that the repository keeps."""
+and the tables of docs/lab/comparison.md from the results that the repository keeps."""
 
 import json
 import re
@@ -94,14 +94,14 @@ def printed_by_the_comparison(results, tmp_path, monkeypatch, *options):
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     printed_by_the_comparison(RESULTS / "comparison.jsonl", tmp_path, monkeypatch)
-    page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "lab" / "comparison.md").read_text(encoding="utf-8")
     assert holds(page, capsys.readouterr().out)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypatch, capsys):
-    page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "lab" / "comparison.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"python -m benchmarks\.comparison (--source(?:.|\\\n)*?)\n```", page)
     options = command.replace("\\\n", " ").replace("$DATA", "multi30k").split()
     printed_by_the_comparison(RESULTS / "multi30k.jsonl", tmp_path, monkeypatch, *options)
@@ -116,7 +116,7 @@ def test_the_page_has_what_the_comparison_prints_of_multi30k(tmp_path, monkeypat
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_statements_print(name, tmp_path, capsys):
     statements.check(name, Results(RESULTS / "statements.jsonl"), str(tmp_path))
-    page = (REPOSITORY / "docs" / "comparison.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "lab" / "comparison.md").read_text(encoding="utf-8")
     assert holds(page, capsys.readouterr().out)
     assert (tmp_path / f"statement_{name}.png").read_bytes().startswith(PNG)
 

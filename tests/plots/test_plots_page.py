@@ -9,7 +9,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def shown(path):
-    return re.findall(r"!\[[^]]+\]\(pictures/(\w+\.png)\)", path.read_text(encoding="utf-8"))
+    pattern = r"!\[[^]]+\]\((?:\.\./|docs/)?pictures/(\w+\.(?:png|svg))\)"
+    return re.findall(pattern, path.read_text(encoding="utf-8"))
 
 
 def test_the_page_shows_every_function():
@@ -21,4 +22,5 @@ def test_the_page_shows_every_function():
 
 def test_every_picture_is_shown_and_every_shown_picture_is_there():
     pictures = {path.name for path in (DOCS / "pictures").iterdir()}
-    assert pictures == {name for page in DOCS.glob("*.md") for name in shown(page)}
+    pages = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
+    assert pictures == {name for page in pages for name in shown(page)}

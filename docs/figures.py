@@ -1,0 +1,256 @@
+"""Writes the pictures of README.md and docs/architecture.md as SVG: `python docs/figures.py`.
+
+Plain Python: the pictures are text, and the same at every run. `python docs/figures.py --record`
+first trains on dates and translates, and keeps what the commands print in docs/recording.txt.
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart.
+"""
+
+import argparse
+import html
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+REPOSITORY = DOCS.parent
+RECORDING = DOCS / "recording.txt"
+BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
+EPOCH = re.compile(r"^  epoch (\d+): validation .*$", re.MULTILINE)
+# Neither an example, nor Keras's progress, nor too long for a terminal.
+OTHER = re.compile(r"(?!    (?:source|translated|reference) |Epoch \d|\d+/\d+ |  epoch \d).{1,100}")
+INK, GREY = "#1f2933", "#5b6670"
+FILLS = {BLUE: "#e5f1f8", ORANGE: "#fdeee3", GREEN: "#e3f4ee", PURPLE: "#f9edf4", GREY: "#f1f3f5"}
+SANS = "font-family='system-ui, -apple-system, Segoe UI, Roboto, sans-serif'"
+MONO = "font-family='ui-monospace, SFMono-Regular, Menlo, Consolas, monospace'"
+
+
+def document(width, height, title, body, style=""):
+    """Gives a whole SVG document with a title for those who hear it."""
+    return (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' "
+        f"width='{width}' height='{height}' role='img' aria-label='{html.escape(title)}'>\n"
+        f"<title>{html.escape(title)}</title>\n{style}{body}</svg>\n"
+    )
+
+
+def label(x, y, text, size=13, color=INK, anchor="middle", weight=400):
+    """Gives a line of text."""
+    return (
+        f"<text x='{x}' y='{y}' font-size='{size}' fill='{color}' text-anchor='{anchor}' "
+        f"font-weight='{weight}'>{html.escape(text)}</text>\n"
+    )
+
+
+def box(x, y, name, file, color, note="", width=210, height=44):
+    """Gives a box around the point (x, y) that links to a file of the package."""
+    link = f"keras_transformer/{file}"
+    if not (REPOSITORY / link).is_file():
+        raise ValueError(f"`file` must be a file of the package. Received: file={file}")
+    left, top = x - width / 2, y - height / 2
+    second = note or file
+    return (
+        f"<a href='../../{link}'><title>{html.escape(name)}: {link}</title>"
+        f"<rect x='{left}' y='{top}' width='{width}' height='{height}' rx='7' "
+        f"fill='{FILLS[color]}' stroke='{color}' stroke-width='1.6'/>\n"
+        f"{label(x, y - 3, name, 13, weight=600)}{label(x, y + 13, second, 10.5, GREY)}</a>\n"
+    )
+
+
+def path(*points, color=GREY, dashed=False, head=True):
+    """Gives a line through points, with an arrow head at its end."""
+    line = " ".join(f"{'ML'[number > 0]}{x} {y}" for number, (x, y) in enumerate(points))
+    dashes = " stroke-dasharray='5 4'" if dashed else ""
+    marker = " marker-end='url(#head)'" if head else ""
+    return f"<path d='{line}' fill='none' stroke='{color}' stroke-width='1.5'{dashes}{marker}/>\n"
+
+
+def frame(left, top, width, height, text, link):
+    """Gives the frame of a stack of layers, with its name."""
+    return (
+        f"<rect x='{left}' y='{top}' width='{width}' height='{height}' rx='12' fill='#fbfcfd' "
+        f"stroke='#aab4bd' stroke-width='1.2'/>\n"
+        f"<a href='../../keras_transformer/{link}'>"
+        f"{label(left + 14, top + 20, text, 12, INK, 'start', 600)}</a>\n"
+    )
+
+
+def architecture():
+    """Gives figure 1 of "Attention Is All You Need" in the names of this package."""
+    left, right = 235, 620
+    parts = [
+        "<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' "
+        f"markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n",
+        "<rect x='1' y='1' width='878' height='748' rx='14' fill='#ffffff' stroke='#d5dbe0'/>\n",
+        f"<g {SANS} transform='translate(0 -66)'>\n",
+        frame(95, 380, 280, 250, "Encoder: N layers", "layers/encoder.py"),
+        frame(480, 284, 280, 346, "Decoder: N layers", "layers/decoder.py"),
+    ]
+    for x, ids, tokens in ((left, "source_ids", "source"), (right, "target_ids", "target")):
+        parts += [
+            label(x, 805, f"{tokens} text", 12, GREY),
+            path((x, 791), (x, 777)),
+            box(x, 754, f"Tokenizer: {ids}", "text/tokenizer.py", GREY),
+            path((x, 732), (x, 727)),
+            box(x, 704, "TokenEmbedding", "layers/token_embedding.py", PURPLE),
+            path((x, 682), (x, 677)),
+            box(x, 654, "PositionalEncoding", "layers/positional_encoding.py", PURPLE),
+            path((x, 632), (x, 613)),
+        ]
+    attention, residual = "layers/multi_head_attention.py", "layers/residual.py"
+    encoder = (
+        (590, "MultiHeadAttention", attention, ORANGE, "all source tokens"),
+        (540, "Residual", residual, GREEN, "add and normalise"),
+        (490, "FeedForward", "layers/feed_forward.py", BLUE, ""),
+        (440, "Residual", residual, GREEN, "add and normalise"),
+    )
+    decoder = (
+        (590, "MultiHeadAttention", attention, ORANGE, "causal: only tokens before"),
+        (540, "Residual", residual, GREEN, "add and normalise"),
+        (490, "MultiHeadAttention", attention, ORANGE, "attends to the memory"),
+        (440, "Residual", residual, GREEN, "add and normalise"),
+        (390, "FeedForward", "layers/feed_forward.py", BLUE, ""),
+        (340, "Residual", residual, GREEN, "add and normalise"),
+    )
+    for x, layers in ((left, encoder), (right, decoder)):
+        for y, name, file, color, note in layers:
+            parts.append(box(x, y, name, file, color, note, height=40))
+            if y < 590:
+                parts.append(path((x, y + 30), (x, y + 21)))
+    parts += [
+        path((right, 320), (right, 262)),
+        box(
+            right, 239, "TokenEmbedding.logits", "layers/token_embedding.py", PURPLE, "tied output"
+        ),
+        path((right, 217), (right, 199)),
+        box(right, 176, "Search", "decoding/beam_search.py", GREY, "greedy, beam, sampling"),
+        path((right, 154), (right, 136)),
+        box(right, 113, "Tokenizer.detokenize", "text/tokenizer.py", GREY),
+        path((right, 91), (right, 78)),
+        label(right + 12, 83, "translation", 12, GREY, "start"),
+        path((725, 176), (835, 176), (835, 704), (727, 704), dashed=True),
+        label(826, 660, "next token", 11.5, GREY, "end"),
+        path((left, 420), (left, 358), (430, 358), (430, 490), (513, 490)),
+        label(405, 350, "memory", 12.5, INK, "middle", 600),
+        box(left, 316, "Masks", "masking.py", GREY, "masking.py: True may attend"),
+        path((130, 316), (60, 316), (60, 590), (128, 590), dashed=True),
+        path((340, 316), (455, 316), (455, 590), (513, 590), dashed=True),
+        box(left, 113, "Transformer: the whole", "models/transformer.py", GREY),
+        box(left, 176, "WarmupSchedule", "schedules.py", GREY),
+        box(left, 239, "MaskedCrossentropy", "losses.py", GREY),
+        path((515, 239), (342, 239), dashed=True),
+        label(428, 232, "logits in fit", 11.5, GREY),
+        "</g>\n",
+    ]
+    title = "The Transformer of figure 1, each box a file of keras_transformer"
+    return document(880, 750, title, "".join(parts))
+
+
+def recording(text):
+    """Gives a terminal in which the lines of a recording appear one after the other."""
+    lines, rows, time = text.rstrip("\n").split("\n"), [], 0.4
+    for number, line in enumerate(lines):
+        command = line.startswith("$ ")
+        time += 0.9 if command else 0.3
+        color = "#ffffff" if command else "#b9c4cf"
+        prompt = f"<tspan fill='#56b4e9'>$ </tspan>{html.escape(line[2:])}"
+        rows.append(
+            f"<text class='line' style='animation-delay:{time:.2f}s' x='20' y='{62 + 20 * number}' "
+            f"fill='{color}' xml:space='preserve'>"
+            f"{prompt if command else html.escape(line)}</text>\n"
+        )
+    width, height = 40 + 8.05 * max(map(len, lines)), 76 + 20 * len(lines)
+    # Where nothing moves, every line is there from the start.
+    style = (
+        "<style>.line{animation:appear .2s both}"
+        "@keyframes appear{from{opacity:0}}"
+        "@media (prefers-reduced-motion:reduce){.line{animation:none}}</style>\n"
+    )
+    dots = "".join(f"<circle cx='{22 + 18 * n}' cy='22' r='5.5' fill='#4a5560'/>" for n in range(3))
+    body = (
+        f"<rect width='{width:.0f}' height='{height}' rx='10' fill='#1b2229'/>\n{dots}\n"
+        f"<g {MONO} font-size='13.4'>\n{''.join(rows)}</g>\n"
+    )
+    title = "A terminal: keras-transformer trains on dates and translates one"
+    return document(round(width), height, title, body, style)
+
+
+def favicon():
+    """Gives the mark of the site: two stacks, and the memory between them."""
+    bars = ((8, 36, BLUE), (8, 24, ORANGE), (36, 36, BLUE), (36, 24, ORANGE), (36, 12, GREEN))
+    body = "<rect width='64' height='64' rx='12' fill='#ffffff'/>\n" + "".join(
+        f"<rect x='{x}' y='{y}' width='20' height='9' rx='2' fill='{color}'/>\n"
+        for x, y, color in bars
+    )
+    return document(64, 64, "keras_transformer", body)
+
+
+def record():
+    """Runs the commands of the recording, and gives what they print."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    program, lines = [sys.executable, "-m", "keras_transformer"], []
+    date = "Friday, November 20, 2026"
+    with tempfile.TemporaryDirectory() as directory:
+
+        def run(shown, *arguments, stdin=None):
+            done = subprocess.run(
+                [*program, *arguments],
+                input=stdin,
+                env=environment,
+                cwd=directory,
+                check=True,
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+            )
+            lines.extend([f"$ {shown}", *kept(done.stdout.splitlines())])
+
+        run("keras-transformer train --output runs/dates", "train", "--output", "runs/dates")
+        run(
+            f'echo "{date}" | keras-transformer translate runs/dates',
+            *("translate", "runs/dates"),
+            stdin=f"{date}\n",
+        )
+    return "\n".join(lines) + "\n"
+
+
+def kept(lines):
+    """Gives the lines of a training run that the recording shows.
+
+    Of three epochs and the last: the loss, and the first example. A line "..." stands for others.
+    """
+    found, epoch, examples = [], 0, 0
+    last = max((int(number) for number in EPOCH.findall("\n".join(lines))), default=0)
+    for line in lines:
+        if match := EPOCH.match(line):
+            epoch, examples = int(match[1]), 0
+        elif line.startswith("    source "):
+            examples += 1
+        is_example = line.startswith(("    source ", "    translated "))
+        if 3 < epoch < last:
+            if found[-1] != "  ...":
+                found.append("  ...")
+        elif match or (is_example and examples == 1) or OTHER.fullmatch(line):
+            found.append(line)
+    return found
+
+
+def main():
+    """Writes the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", action="store_true", help="run the commands again, first")
+    if parser.parse_args().record:
+        RECORDING.write_text(record(), encoding="utf-8")
+    pictures = {
+        "pictures/architecture.svg": architecture(),
+        "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),
+        "favicon.svg": favicon(),
+    }
+    for name, picture in pictures.items():
+        (DOCS / name).write_text(picture, encoding="utf-8")
+        print(f"{name}: {len(picture) // 1024} KiB")
+
+
+if __name__ == "__main__":
+    main()
