@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.dense import apart
+from keras_transformer.layers.dense import apart, columns_product, replace_weight
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
@@ -119,6 +119,7 @@ class TokenEmbedding(Composite):
         self.scale = arguments.boolean("scale", scale)
         self.tie_output = arguments.boolean("tie_output", tie_output)
         self.logits_bias = arguments.boolean("logits_bias", logits_bias)
+        self.outputs_first = False
         self.supports_masking = True
         self.autocast = False  # it would round ids that are floats
         self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
@@ -171,12 +172,33 @@ class TokenEmbedding(Composite):
 
     def _product(self, hidden: Tensor) -> Logits:
         table = self.embedding
+        if self.outputs_first:
+            return self._columns_product(hidden)
         if self.compute_dtype not in HALF or table.quantization_mode:
             return table(hidden, reverse=True)
         matrix = table.embeddings
         if not self.tie_output:
             matrix = ops.transpose(table.reverse_embeddings)  # -> (vocab, d_model)
         return float32_product(hidden, ops.cast(matrix, self.compute_dtype))
+
+    def _columns_product(self, hidden: Tensor) -> Logits:
+        table = self.embedding
+        is_whole = table.quantization_mode is None
+        rows = ops.reshape(ops.cast(hidden, "float32"), (-1, self.d_model))
+        if self.tie_output:
+            matrix, scale = table.embeddings, None if is_whole else table.embeddings_scale
+        else:
+            matrix = table.reverse_embeddings  # (vocab, d_model) by `put_outputs_first`
+            scale = None if is_whole else table.reverse_embeddings_scale
+        logits = columns_product(matrix, rows, scale)
+        return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
+
+    def put_outputs_first(self) -> None:
+        """Computes logits as `E @ transpose(hidden)` from now on; see `columns_product`."""
+        if not self.tie_output:
+            values = ops.convert_to_numpy(self.embedding.reverse_embeddings).T
+            replace_weight(self.embedding, "reverse_embeddings", values)
+        self.outputs_first = True
 
     def logits(self, hidden: Tensor) -> Logits:
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""

@@ -106,6 +106,7 @@ def export(
     ['align', 'encode', 'n_best', 'score', 'serving_default', 'translate']
     """
     card = checked_card(card)
+    translator = translator.for_export()
     with new_directory(path) as written:
         translator.string_functions.save(written)
         reduce_saved_model(written)

@@ -1,11 +1,8 @@
 """The model and its search as functions of ids, which XLA compiles for a few shapes of batches."""
 
 import copy
-import gc
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -15,6 +12,7 @@ from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search
 from keras_transformer.layers.dense import products_apart
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
+from keras_transformer.serving.stored_copy import stored_copy
 
 SMALLEST_LENGTH = 16
 # On a processor XLA multiplies two rows of 8-bit integers three times as fast as one.
@@ -233,38 +231,6 @@ def barrier(tensor: tf.Tensor) -> tf.Tensor:
     return optimization_barrier(tensor)[0]
 
 
-def quantized_copy(model: keras.Model, mode: str) -> keras.Model:
-    """Returns a copy of `model` whose matrices Keras has quantized."""
-    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
-    copied = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    copied.build(None)
-    if len(copied.weights) != len(model.weights):
-        raise ValueError(
-            "`quantize` must be None for a model that is quantized already or has LoRA weights. "
-            f"Received: quantize={mode!r}"
-        )
-    copied.set_weights(model.get_weights())
-    with warnings.catch_warnings(), little_garbage():
-        # Keras names each layer that has nothing to quantize.
-        warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-        copied.quantize(mode)
-    return copied
-
-
-@contextmanager
-def little_garbage() -> Iterator[None]:
-    """Keeps the garbage collector from reading the objects that exist already.
-
-    Keras collects garbage after each weight that it replaces. Each time it would read all objects
-    of the process, which took most of the time of quantizing.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
 class IdFunctions(tf.Module):
     """What a translator computes from ids: searches, scores and vectors, each a `CompiledFunction`.
 
@@ -278,11 +244,12 @@ class IdFunctions(tf.Module):
         max_batch_tokens: the most source tokens of a batch, padding included.
         jit_compile: whether XLA compiles the functions.
         quantize: "int8" computes with a copy of the model in 8-bit integers, None with the model.
+        layout: "columns" computes with a copy of the model whose matrices have outputs first.
         first_id: the id that every output of `search_ids` and `align_ids` begins with; None lets
             the model choose.
 
     Attributes:
-        model: the model that computes: the argument, or its copy in 8-bit integers.
+        model: the model that computes: the argument, or its copy.
         num_hypotheses: how many hypotheses `search_ids` gives for a source.
         max_hypotheses: how many `search_with_options` gives.
         search_ids: `(source_ids)` to ids (rows, num_hypotheses, length) and scores
@@ -308,12 +275,13 @@ class IdFunctions(tf.Module):
         max_batch_tokens: int,
         jit_compile: bool,
         quantize: str | None,
+        layout: str = "rows",
         first_id: int | None = None,
     ):
         super().__init__(name="id_functions")
         self.first_id = first_id
         model.build(None)
-        self.model = quantized_copy(model, quantize) if quantize else model
+        self.model = stored_copy(model, quantize, layout)
         # Copies, because a subclass of a search may have more than its configuration says.
         self.whole_search = self.search = search
         if isinstance(search, BeamSearch):
@@ -327,6 +295,7 @@ class IdFunctions(tf.Module):
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile
         self.quantize = quantize
+        self.layout = layout
         lengths = powers_of_two(SMALLEST_LENGTH, max_source_length)
         self.shapes = Shapes(lengths, largest_batches(lengths, max_batch_tokens), model.pad_id)
         ids = tf.TensorSpec([None, None], tf.int32)
@@ -401,7 +370,8 @@ class IdFunctions(tf.Module):
         self, source_ids: tf.Tensor, search: Search, **options: tf.Tensor
     ) -> DecodeResult:
         """The `DecodeResult`; a single row in 8 bits is searched as two, which is faster."""
-        if not (self.quantize and self.jit_compile and self.max_hypotheses == 1):
+        by_rows = self.quantize and self.layout == "rows"
+        if not (by_rows and self.jit_compile and self.max_hypotheses == 1):
             return self._generate_rows(source_ids, search, options)
         rows = tf.shape(source_ids)[0]
         least = tf.maximum(rows, LEAST_QUANTIZED_ROWS)

@@ -22,7 +22,7 @@ CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
-OWN_FIELDS |= {"source_eos"}
+OWN_FIELDS |= {"source_eos", "layout"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -104,6 +104,7 @@ def model_card(
         "target_tag": translator.target_tag,
         "source_eos": translator.source_eos,
         "jit_compile": translator.jit_compile,
+        "layout": translator.id_functions.layout,
         "operations": sorted(operations),
         "versions": {
             name: importlib.metadata.version(name)

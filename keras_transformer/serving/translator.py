@@ -1,5 +1,6 @@
 """A model, its tokenizers and a search as one object that maps strings to strings."""
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,11 @@ from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.export import export
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
+from keras_transformer.serving.stored_copy import (
+    LAYOUTS,
+    can_be_stored_otherwise,
+    processor_layout,
+)
 from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text.strings import string_tensor
 from keras_transformer.text.tokenizer import Tokenizer
@@ -147,6 +153,11 @@ class Translator:
             little more than a quarter of the size, those of a recurrent model more, because its
             cells stay as they are. Large models run faster where XLA compiles. None translates
             with the model as it is.
+        layout: how the matrices of an export are stored, which decides its speed on a processor.
+            "rows" are as in the model. "columns" are transposed: with AVX2 and without AVX-512
+            XLA multiplies few rows faster. "auto" chooses by the processor of this machine, so
+            name the layout for a server of another kind. With "columns" a copy of the model
+            translates here too.
         max_segments: the most parts of a text that is too long; 1 divides no text. A text that
             needs more parts is refused: its translation is empty, the call warns, and `truncated`
             is true in the SavedModel's answer.
@@ -164,8 +175,8 @@ class Translator:
             for models that were trained without, such as some of OpenNMT.
 
     Attributes:
-        model: the argument. With `quantize` a copy of it translates, so further training of `model`
-            changes no translation. Without `quantize` it does.
+        model: the argument. With `quantize` or "columns" a copy of it translates, so further
+            training of `model` changes no translation. Otherwise it does.
         source_tokenizer: the argument.
         target_tokenizer: the argument, or `source_tokenizer`.
         search: the argument, or `BeamSearch()`.
@@ -204,6 +215,7 @@ class Translator:
         max_batch_tokens: int = 2048,
         jit_compile: bool = True,
         quantize: Literal["int8"] | None = None,
+        layout: Literal["auto", "rows", "columns"] = "auto",
         max_segments: int = 16,
         separator: str = " ",
         split_sentences: bool = False,
@@ -220,6 +232,7 @@ class Translator:
         self.max_batch_tokens = arguments.positive_integer("max_batch_tokens", max_batch_tokens)
         self.jit_compile = arguments.boolean("jit_compile", jit_compile)
         self.quantize = arguments.one_of("quantize", quantize, (None, "int8"))
+        self.layout = arguments.one_of("layout", layout, ("auto", *LAYOUTS))
         self.max_segments = arguments.positive_integer("max_segments", max_segments)
         self.separator = separator
         self.split_sentences = arguments.boolean("split_sentences", split_sentences)
@@ -244,6 +257,7 @@ class Translator:
             max_batch_tokens=self.max_batch_tokens,
             jit_compile=self.jit_compile,
             quantize=self.quantize,
+            layout="columns" if layout == "columns" else "rows",
             first_id=None if target_tag is None else self.target_tokenizer.tag_id(target_tag),
         )
         self.string_functions = StringFunctions(
@@ -265,6 +279,25 @@ class Translator:
                 f"value; make another Translator. Received: {name}={value!r:.80}"
             )
         super().__setattr__(name, value)
+
+    @property
+    def export_layout(self) -> str:
+        """The layout of an export's matrices: "rows" or "columns"."""
+        if self.layout != "auto":
+            return self.layout
+        # In 8 bits columns are slower, and without XLA they are not measured.
+        is_for_columns = self.jit_compile and self.quantize is None
+        if is_for_columns and can_be_stored_otherwise(self.model):
+            return processor_layout()
+        return "rows"
+
+    def for_export(self) -> "Translator":
+        """This translator, or one like it whose matrices have the layout of an export."""
+        layout = self.export_layout
+        if self.id_functions.layout == layout:
+            return self
+        names = list(inspect.signature(Translator.__init__).parameters)[1:]
+        return Translator(**{**{name: getattr(self, name) for name in names}, "layout": layout})
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from benchmarks.step_limits import products_of, work_of
 from keras_transformer import Transformer
-from keras_transformer.serving.id_functions import quantized_copy
+from keras_transformer.serving.stored_copy import quantized_copy
 
 WIDTH, INNER, LAYERS, VOCAB = 16, 40, 2, 50
 # Queries, keys, values and output of self-attention, queries and output of cross-attention.

@@ -16,7 +16,7 @@ from keras_transformer.layers import (
     RotaryPositionalEncoding,
 )
 from keras_transformer.serving import Translator, load
-from keras_transformer.serving.id_functions import quantized_copy
+from keras_transformer.serving.stored_copy import quantized_copy
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import array, normal, randomise
 from tests.selection import spread
