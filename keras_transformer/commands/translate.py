@@ -8,11 +8,9 @@ each input has several lines, which begin with the number of the input and a tab
 import argparse
 import contextlib
 import gzip
-import io
 import json
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
@@ -26,12 +24,14 @@ from keras_transformer.commands.program import (
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.line_files import (
+    ONE_LINE,
+    check_is_text,
+    damage_named,
+    open_lines,
+)
 from keras_transformer.recipes.pair_formats import decode_target, encode_source
-from keras_transformer.recipes.parallel_text import check_is_text
 from keras_transformer.recipes.run_files import check_model, count_hypotheses, read_format
-
-# A translation has a line, and columns beside it.
-ONE_LINE = str.maketrans("\t\r\n", "   ")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     # Whatever the locale says: so is the input.
     sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open_input(args.file))
+        stream = stack.enter_context(open_lines(args.file))
         stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")
         use_tensorflow()
@@ -244,37 +244,6 @@ def batches(stream: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
             lines = []
     if lines:
         yield lines
-
-
-def open_input(file: str | None) -> io.BufferedReader:
-    """The lines of a file or of the standard input, plain or gzip."""
-    stream: Any = sys.stdin.buffer if file is None else open(file, "rb")  # noqa: SIM115
-    if stream.peek()[:2] == b"\x1f\x8b":
-        return io.BufferedReader(Unpacked(stream))
-    return stream
-
-
-class Unpacked(gzip.GzipFile):
-    """What a stream of gzip holds; it closes the stream too."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(fileobj=stream)
-        self.stream = stream
-
-    def close(self) -> None:
-        """Closes both."""
-        super().close()
-        self.stream.close()
-
-
-@contextlib.contextmanager
-def damage_named(file: str | None) -> Iterator[None]:
-    """Says which file is damaged, where gzip finds that while it is read."""
-    try:
-        yield
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        name = file or "standard input"
-        raise ValueError(f"{name}: cannot be read ({error}). Make the file anew") from error
 
 
 @contextlib.contextmanager
