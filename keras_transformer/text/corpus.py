@@ -52,6 +52,7 @@ class Filters(NamedTuple):
     max_ratio: float | None
     scripts: tuple[tuple[str, ...], tuple[str, ...]]  # of sources, of targets
     held_out: frozenset[str]
+    drop_duplicates: bool
     tags: tuple[tuple[str | None, ...], tuple[str | None, ...]]  # for each file
 
 
@@ -157,6 +158,7 @@ def prepare_corpus(
         None if max_ratio is None else arguments.number_within("max_ratio", max_ratio, 1, np.inf),
         (_scripts("source_scripts", source_scripts), _scripts("target_scripts", target_scripts)),
         frozenset(held_out),
+        arguments.boolean("drop_duplicates", drop_duplicates),
         (
             _tags("source_tags", source_tags, len(files)),
             _tags("target_tags", target_tags, len(files)),
@@ -164,7 +166,6 @@ def prepare_corpus(
     )
     temperature = arguments.number_within("temperature", temperature, 1, np.inf)
     weights = _weights(weights, temperature, len(files))
-    drop_duplicates = arguments.boolean("drop_duplicates", drop_duplicates)
     workers = arguments.optional(arguments.positive_integer, "workers", workers)
     special_ids = [
         tuple(int(getattr(tokenizer, name)) for name in ("pad_id", "bos_id", "eos_id"))
@@ -182,7 +183,7 @@ def prepare_corpus(
         "tokenizers": dict(zip(SIDES, map(digest_of, tokenizers), strict=True)),
     }
     told = {**filters._asdict(), "held_out": sorted(filters.held_out)}
-    told |= {"weights": weights, "temperature": temperature, "drop_duplicates": drop_duplicates}
+    told |= {"weights": weights, "temperature": temperature}
     contents = _contents(directory, [path for pair in files for path in pair])
     whole = json.dumps([VERSION, LINES_PER_PART, description, told, contents])
     description["digest"] = hashlib.sha256(whole.encode()).hexdigest()[:16]
@@ -193,7 +194,7 @@ def prepare_corpus(
             parts.mkdir(exist_ok=True)
             made = _tokenize(files, parts, Tokenize(parts, tokenizers, filters), workers, verbose)
             with new_directory(path) as scratch:
-                _join(made, Path(scratch), description, drop_duplicates, weights, temperature)
+                _join(made, Path(scratch), description, filters, weights, temperature)
             shutil.rmtree(parts)
     corpus = PreparedCorpus(path)
     if verbose:
@@ -399,10 +400,10 @@ class Tokenize:
         if filters.max_ratio is not None:
             _mark(judged, UNEVEN, longer > filters.max_ratio * shorter)
         reasons[kept] = judged
-        arrays: dict[str, Any] = {
-            "counts": np.bincount(reasons, minlength=1 + len(REASONS)),
-            "digests": np.array([_digest(lines, n) for n in kept[judged == 0]], "uint64"),
-        }
+        own = kept[judged == 0]
+        arrays: dict[str, Any] = {"counts": np.bincount(reasons, minlength=1 + len(REASONS))}
+        if filters.drop_duplicates:
+            arrays["digests"] = np.array([_digest(lines, n) for n in own], "uint64")
         for store, name in zip(stores, SIDES, strict=True):
             arrays[f"{name}.lengths"] = store.lengths[judged == 0].astype("int32")
             arrays[f"{name}.ids"] = store.flat[np.repeat(judged == 0, store.lengths)]
@@ -466,7 +467,7 @@ def _join(
     made: Sequence[tuple[int, Path]],
     path: Path,
     description: dict[str, Any],
-    drop_duplicates: bool,
+    filters: Filters,
     weights: Sequence[float] | None,
     temperature: float,
 ) -> None:
@@ -477,13 +478,14 @@ def _join(
     for file, part in made:
         with np.load(part) as arrays:
             counts += arrays["counts"]
-            digests.append(arrays["digests"])
-            files.append(np.full(len(digests[-1]), file, "int32"))
+            if filters.drop_duplicates:
+                digests.append(arrays["digests"])
+            files.append(np.full(int(arrays["counts"][0]), file, "int32"))
             for side in SIDES:
                 lengths[side].append(arrays[f"{side}.lengths"])
                 largest = max(largest, int(arrays[f"{side}.ids"].max(initial=0)))
-    kept = np.ones(sum(map(len, digests)), bool)
-    if drop_duplicates:
+    kept = np.ones(sum(map(len, files)), bool)
+    if filters.drop_duplicates:
         kept[:] = False
         kept[np.unique(np.concatenate(digests), return_index=True)[1]] = True
     counts[DUPLICATE] = np.count_nonzero(~kept)
