@@ -45,7 +45,7 @@ def main():
         lines = [
             line
             for file in files
-            for line in (folder / "out" / file.name).read_text("utf-8").split("\n")[:-1]
+            for line in (folder / "out" / file.name).read_text(encoding="utf-8").split("\n")[:-1]
         ]
         wrong = compare(args.export, texts, lines, args.sample)
     done = first["seconds"] + second["seconds"]
@@ -104,13 +104,13 @@ def run(command, kill_after=None, output=None):
 def children_of(pid):
     """The processes that a process has started."""
     found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in found for child in path.read_text("utf-8").split()]
+    return [int(child) for path in found for child in path.read_text(encoding="utf-8").split()]
 
 
 def anonymous(pid):
     """MiB of anonymous pages of a process; 0 when it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
         return 0
     sizes = [int(line.split()[1]) for line in lines if line.startswith("RssAnon")]

@@ -43,7 +43,9 @@ def main():
     parser.add_argument("--batch-size", type=int, default=512, help="lines at a time")
     args = parser.parse_args()
     ray.data.DataContext.get_current().execution_options.preserve_order = True
-    lines = ray.data.read_text(os.path.abspath(args.texts), drop_empty_lines=False)
+    lines = ray.data.read_text(
+        os.path.abspath(args.texts), encoding="utf-8", drop_empty_lines=False
+    )
     translated = lines.map_batches(
         Translate,
         fn_constructor_args=(os.path.abspath(args.export),),
