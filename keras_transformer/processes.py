@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -31,6 +31,7 @@ def call_in_processes(
     items: Iterable[Item],
     workers: int,
     tell: Callable[[Any], None],
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Item, Any]]:
     """Yields each item with `function(item, tell)`, in the order in which they are done.
 
@@ -43,13 +44,14 @@ def call_in_processes(
         items: read by threads of this process, one at a time.
         workers: how many processes.
         tell: called in this process with what `function` tells, by several threads.
+        variables: of the environment, which the processes have other than this one.
 
     Raises:
         Exception: what `function` or the items raise. The processes are ended.
     """
     waiting, lock = iter(items), threading.Lock()
     answers: Any = queue.SimpleQueue()
-    processes = [start(function, workers) for _ in range(workers)]
+    processes = [start(function, workers, variables or {}) for _ in range(workers)]
 
     def feed(process: Any) -> None:
         """Gives a process items as long as it lives."""
@@ -90,11 +92,13 @@ def call_in_processes(
             process.stdout.close()
 
 
-def start(function: Any, workers: int) -> Any:
+def start(function: Any, workers: int, variables: Mapping[str, str]) -> Any:
     """Starts a process that runs `answer_items`."""
     threads = str(max(1, count_processors() // workers))
-    environment = {**dict.fromkeys(THREADS, threads), "TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    defaults = {**dict.fromkeys(THREADS, threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # they share a GPU
+    path = os.pathsep.join(sys.path)
+    environment = {**defaults, **os.environ, "PYTHONPATH": path, **variables}
     process = subprocess.Popen(
         [sys.executable, "-P", __file__],  # without Keras, unless the function needs it
         stdin=subprocess.PIPE,

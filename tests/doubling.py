@@ -18,3 +18,8 @@ class Double:
         if item == self.bad:
             raise EOFError(f"item {item} is bad")
         return 2 * item
+
+
+def read_variable(item, tell):
+    """Returns a variable of the environment."""
+    return os.environ.get(item)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from keras_transformer.processes import Died, call_in_processes
-from tests.doubling import Double
+from keras_transformer.processes import Died, call_in_processes, count_processors
+from tests.doubling import Double, read_variable
 
 
 def test_each_item_has_its_result_and_every_process_works():
@@ -41,3 +41,14 @@ def test_what_the_items_raise_is_raised_and_no_process_is_left():
     for pid in set(told):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_processes_share_the_processors_and_have_variables_of_their_own(monkeypatch):
+    monkeypatch.setenv("CHANGED", "here")
+    monkeypatch.setenv("KEPT", "here")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    items = ["CHANGED", "KEPT", "OMP_NUM_THREADS"]
+    variables = {"CHANGED": "there"}
+    found = dict(call_in_processes(read_variable, items, 2, print, variables))
+    threads = str(max(1, count_processors() // 2))
+    assert found == {"CHANGED": "there", "KEPT": "here", "OMP_NUM_THREADS": threads}

@@ -306,7 +306,10 @@ def _tokenize(
             tokenize(part, progress.add)
         return made
     todo = itertools.chain(first, waiting)
-    for _, result in call_in_processes(tokenize, todo, workers or count_processors(), progress.add):
+    workers = workers or count_processors()
+    # A GPU is left to the training: tokenizers do not use it.
+    variables = {"CUDA_VISIBLE_DEVICES": "-1"}
+    for _, result in call_in_processes(tokenize, todo, workers, progress.add, variables):
         if isinstance(result, Died):
             raise ValueError(
                 f"a process that prepares {folder.parent} ended {result.how}. What is done stays: "
