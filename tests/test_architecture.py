@@ -22,6 +22,8 @@ LEVELS = {
     "arguments": (0, 0),
     "atomic_files": (0, 0),
     "command_process": (0, 0),
+    "line_files": (0, 0),
+    "processes": (0, 0),
     "reservoir": (0, 0),
     "tokenizer_file": (0, 0),
     "masking": (0, 1),

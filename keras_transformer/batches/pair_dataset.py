@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from keras_transformer import arguments
 from keras_transformer.batches.passes import Batch
 from keras_transformer.batches.plan import make_passes
+from keras_transformer.batches.prepared_corpus import are_prepared
 from keras_transformer.batches.token_store import SpecialIds, TokenStore
 
 
@@ -37,8 +38,9 @@ class PairDataset(keras.utils.PyDataset):
 
     Args:
         source_ids: iterable of rows, each a list or array of the ids of one text, without special
-            ids. Floats that are whole numbers count as integers.
-        target_ids: as many.
+            ids. Floats that are whole numbers count as integers. Or `sources` of a
+            `PreparedCorpus`, larger than memory.
+        target_ids: as many; or its `targets`.
         pad_id, bos_id, eos_id: the special ids, as the model has them.
         tokens_per_batch: the largest rows * padded length of either side of a batch.
         shuffle: whether each epoch has a new order of pairs and batches. Otherwise batches go
@@ -173,10 +175,10 @@ def read_sides(
     source_ids: Iterable[ArrayLike], target_ids: Iterable[ArrayLike], special: SpecialIds
 ) -> list[TokenStore]:
     """Returns the tokens of both sides, or raises `ValueError` when one has more rows."""
-    sides = [
-        TokenStore.of_rows(name, rows, special)
-        for name, rows in (("source_ids", source_ids), ("target_ids", target_ids))
-    ]
+    given = (("source_ids", source_ids), ("target_ids", target_ids))
+    if are_prepared(*given, special_ids=special[:3]):
+        return [source_ids, target_ids]  # type: ignore[list-item]
+    sides = [TokenStore.of_rows(name, rows, special) for name, rows in given]
     sources, targets = (len(side.lengths) for side in sides)
     if sources != targets:
         raise ValueError(

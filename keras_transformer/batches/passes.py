@@ -98,7 +98,7 @@ class Passes:
     @functools.cached_property
     def room(self) -> np.ndarray:
         """The most tokens of each source and each target, their special ids not counted."""
-        room = np.zeros((2, len(self.sources.lengths)), "int64")
+        room = np.zeros((2, len(self.sources.lengths)), "int32")
         for bucket in self.buckets:
             room[0, bucket.members] = bucket.source_length - 1
             room[1, bucket.members] = bucket.target_length - 1

@@ -24,37 +24,40 @@ class SpecialIds(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
-    """The ids of many texts, one after the other.
+    """The ids of many texts.
 
     Args:
-        flat: int32 array of all ids.
-        offsets: int64 array (texts + 1,); text i is `flat[offsets[i]:offsets[i + 1]]`.
+        flat: array of integers, all ids.
+        starts: int64 array (texts,), where in `flat` each text begins. Several may begin at one.
+        lengths: int array (texts,), the number of tokens of each.
     """
 
     flat: np.ndarray
-    offsets: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of_lengths(cls, flat: np.ndarray, lengths: np.ndarray) -> Self:
+        """The store of texts that lie in `flat` one after the other."""
+        return cls(flat, np.cumsum(lengths, dtype="int64") - lengths, lengths)
 
     @classmethod
     def of_rows(cls, name: str, rows: Iterable[ArrayLike], special: SpecialIds) -> Self:
         """Keeps rows of ids, none of them one of `special`; `name` is what errors call them."""
-        flats, lengths = [np.zeros(0, "int32")], [0]
+        flats, lengths = [np.zeros(0, "int32")], list[int]()
         rows = iter(rows)
         while block := list(itertools.islice(rows, ROWS_PER_BLOCK)):
-            arrays = [_ids(name, len(lengths) - 1 + n, row) for n, row in enumerate(block)]
+            arrays = [_ids(name, len(lengths) + n, row) for n, row in enumerate(block)]
             flat = np.concatenate(arrays)
             _check_ids(name, flat, special)
             flats.append(flat.astype("int32"))
             lengths.extend(map(len, arrays))
-        return cls(np.concatenate(flats), np.cumsum(np.array(lengths, "int64")))
+        return cls.of_lengths(np.concatenate(flats), np.array(lengths, "int64"))
 
     def __getitem__(self, index: int) -> list[int]:
         """The ids of one text, as a list."""
-        return self.flat[self.offsets[index] : self.offsets[index + 1]].tolist()
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of each text."""
-        return np.diff(self.offsets)
+        start = self.starts[index]
+        return self.flat[start : start + self.lengths[index]].tolist()
 
     @property
     def expected_lengths(self) -> np.ndarray:
@@ -67,7 +70,7 @@ class TokenStore:
 
     def lengths_of(self, members: np.ndarray) -> np.ndarray:
         """The number of tokens of some texts, an int array of them."""
-        return self.offsets[members + 1] - self.offsets[members]
+        return self.lengths[members]
 
     def padded(
         self,
@@ -94,7 +97,7 @@ class TokenStore:
         start = 0 if first_id is None else 1
         places = np.arange(shape[1] - start)
         real = places < lengths[:, None]
-        tokens = (self.offsets[members][:, None] + places)[real]
+        tokens = (self.starts[members][:, None] + places)[real]
         rows[: len(members), start:][real] = self.flat[tokens]
         if first_id is not None:
             rows[: len(members), 0] = first_id

@@ -3,16 +3,18 @@
 A run translates with the model and the search of its own settings; an export, with what is in it.
 A directory of exports stands for the newest. Answers come in order, one line each. With --n-best
 each input has several lines, which begin with the number of the input and a tab.
+
+With --shards it translates many files, each into one of the same name in the directory --output,
+with an export, or the newest of a run. Text lines, JSON lines (.jsonl) and Parquet, plain or gzip.
+Stopped or killed, the same command goes on with the files that are not finished.
 """
 
 import argparse
 import contextlib
 import gzip
-import io
 import json
 import os
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
@@ -26,12 +28,19 @@ from keras_transformer.commands.program import (
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.line_files import (
+    ONE_LINE,
+    check_is_text,
+    damage_named,
+    open_lines,
+)
 from keras_transformer.recipes.pair_formats import decode_target, encode_source
-from keras_transformer.recipes.parallel_text import check_is_text
-from keras_transformer.recipes.run_files import check_model, count_hypotheses, read_format
-
-# A translation has a line, and columns beside it.
-ONE_LINE = str.maketrans("\t\r\n", "   ")
+from keras_transformer.recipes.run_files import (
+    check_model,
+    count_hypotheses,
+    find_export,
+    read_format,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,15 +92,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "phones or tags (default: words as the training file has them)",
     )
     add_search(parser)
+    group = parser.add_argument_group("collections", "Many files, by several processes.")
+    group.add_argument(
+        "--shards", metavar="FILE", nargs="+", help="the files; --output is then a directory"
+    )
+    group.add_argument(
+        "--workers",
+        type=positive_integer,
+        metavar="N",
+        help="processes that translate a file each (default: 1)",
+    )
+    group.add_argument("--field", metavar="NAME", help="field or column of the texts")
+    group.add_argument(
+        "--output-field",
+        metavar="NAME",
+        help="field or column of the translations (default: translation)",
+    )
     parser.epilog = examples(
         "translate runs/en-de news.en --output news.de",
         "translate runs/en-de/export/1 news.en.gz --n-best 4 --scores",
         'translate runs/en-de --json <<< "Two dogs run."',
+        "translate runs/en-de --shards crawl/*.gz --output crawl.de --workers 4",
     )
 
 
-def run(args: argparse.Namespace, program: Program) -> None:
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
     """Translates, and tells how many lines were too long."""
+    if args.shards:
+        return run_shards(args)
+    for name in ("workers", "field", "output_field"):
+        if getattr(args, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} needs --shards")
+    translate_lines(args)
+    return None
+
+
+def run_shards(args: argparse.Namespace) -> dict[str, int]:
+    """Translates a collection; returns how many files and rows."""
+    for name in ("file", "n_best", "scores", "alignments", "beam_size", "length_penalty"):
+        if getattr(args, name):
+            option = "FILE" if name == "file" else f"--{name.replace('_', '-')}"
+            raise ValueError(f"--shards goes without {option}")
+    if not args.output:
+        raise ValueError("--shards needs --output, a directory")
+    check_files(*args.shards)
+    check_model(args.model)
+    export = find_export(args.model)
+    if export is None:
+        raise ValueError(
+            f"{args.model} has no export, which --shards needs. Write it: "
+            f"keras-transformer export {args.model}"
+        )
+    if not args.raw and (form := read_format(args.model)) not in ("text", "dates"):
+        raise ValueError(f"--shards needs --raw for a model of the format {form}")
+    use_tensorflow()
+    from keras_transformer.serving import translate_shards
+
+    report = translate_shards(
+        export,
+        args.shards,
+        args.output,
+        field=args.field,
+        output_field=args.output_field or "translation",
+        workers=args.workers or 1,
+        batch_size=args.batch_size,
+        source_tag=args.source_tag,
+        target_tag=args.target_tag,
+        split_sentences=args.split_sentences,
+    )
+    notes = {
+        "finished before": report.finished,
+        "another command has": report.busy,
+        "rows without a translation, see *.wrong.jsonl": report.wrong,
+    }
+    more = [f"; {note}: {count:,}" for note, count in notes.items() if count]
+    print(
+        f"{report.rows:,} rows of {report.files:,} files translated{''.join(more)}", file=sys.stderr
+    )
+    return report._asdict()
+
+
+def translate_lines(args: argparse.Namespace) -> None:
+    """Translates one file or the standard input."""
     tags = {"source": args.source_tag, "target": args.target_tag}
     refused = (args.n_best, args.scores, args.split_sentences is not None, *tags.values())
     if args.alignments and any(refused):
@@ -106,7 +188,7 @@ def run(args: argparse.Namespace, program: Program) -> None:
     # Whatever the locale says: so is the input.
     sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # type: ignore[union-attr]
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open_input(args.file))
+        stream = stack.enter_context(open_lines(args.file))
         stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")
         use_tensorflow()
@@ -171,19 +253,18 @@ def answers(
     if args.split_sentences is None and not args.source_tag and not args.target_tag:
         found = signatures["n_best"](text=text)
     else:
-        number = len(lines)
-        tags = {"source_tag": args.source_tag or "", "target_tag": args.target_tag or ""}
-        names = signatures["translate"].inputs & set(tags)
-        split = -1 if args.split_sentences is None else int(args.split_sentences)
-        found = signatures["translate"](
-            text=text,
-            prefix=tf.fill([number], ""),
-            length_penalty=tf.fill([number], -1.0),
-            max_length=tf.fill([number], 0),
-            num_hypotheses=tf.fill([number], count),
-            split_sentences=tf.fill([number], split),
-            **{name: tf.fill([number], tags[name]) for name in names},
+        from keras_transformer.serving.export import arguments_of_translate
+
+        translate = signatures["translate"]
+        options = arguments_of_translate(
+            translate.inputs,
+            len(lines),
+            args.source_tag,
+            args.target_tag,
+            args.split_sentences,
+            count,
         )
+        found = translate(text=text, **options)
     check_number(args.n_best, found["scores"].shape[1])
     made = []
     for row, line in enumerate(lines):
@@ -244,37 +325,6 @@ def batches(stream: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
             lines = []
     if lines:
         yield lines
-
-
-def open_input(file: str | None) -> io.BufferedReader:
-    """The lines of a file or of the standard input, plain or gzip."""
-    stream: Any = sys.stdin.buffer if file is None else open(file, "rb")  # noqa: SIM115
-    if stream.peek()[:2] == b"\x1f\x8b":
-        return io.BufferedReader(Unpacked(stream))
-    return stream
-
-
-class Unpacked(gzip.GzipFile):
-    """What a stream of gzip holds; it closes the stream too."""
-
-    def __init__(self, stream: Any) -> None:
-        super().__init__(fileobj=stream)
-        self.stream = stream
-
-    def close(self) -> None:
-        """Closes both."""
-        super().close()
-        self.stream.close()
-
-
-@contextlib.contextmanager
-def damage_named(file: str | None) -> Iterator[None]:
-    """Says which file is damaged, where gzip finds that while it is read."""
-    try:
-        yield
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        name = file or "standard input"
-        raise ValueError(f"{name}: cannot be read ({error}). Make the file anew") from error
 
 
 @contextlib.contextmanager

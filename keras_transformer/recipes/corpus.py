@@ -2,8 +2,10 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from keras_transformer.recipes.large_files import LargeFiles, are_large, read_large_files
 from keras_transformer.recipes.pair_formats import read_file
 from keras_transformer.recipes.parallel_text import Pair, hold_out, read_pairs, without_empty
 from keras_transformer.recipes.run_directory import say
@@ -13,18 +15,39 @@ NUM_DATE_PAIRS = 30_000
 
 
 class Corpus(NamedTuple):
-    """Pairs of texts: `train`, `validation` and `test`."""
+    """Pairs of texts: `train`, `validation` and `test`.
+
+    With `large` files, `train` is a sample of their pairs, and `held_out` are sources that are
+    not trained on.
+    """
 
     train: list[Pair]
     validation: list[Pair]
     test: list[Pair]
+    large: LargeFiles | None = None
+    held_out: tuple[str, ...] = ()
+
+    @property
+    def num_train(self) -> int:
+        """The number of pairs for training."""
+        return self.large.num_pairs if self.large else len(self.train)
+
+    @property
+    def digest(self) -> str:
+        """16 characters that tell the pairs for training and validation from others."""
+        train = [(self.large.digest, *self.held_out)] if self.large else self.train
+        return digest_of([*train, *self.validation])
 
 
-def read_corpus(settings: Settings) -> Corpus:
-    """Reads or makes the pairs, and says how many there are.
+def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
+    """Reads or makes the pairs, and says how many there are; large files stay on disk.
 
     What has no file is held out of the training pairs: 1 % of texts and 5 % of other formats, at
     most 1,000.
+
+    Args:
+        settings: of the run.
+        folder: where large files are kept as arrays; None reads them into lists too.
 
     Raises:
         ValueError: for a file that is not there, or is not in the format.
@@ -33,7 +56,12 @@ def read_corpus(settings: Settings) -> Corpus:
     if settings.format == "dates":
         corpus = make_dates(settings)
     else:
-        train = read_part(settings.train, settings.format, "training")
+        large = None
+        if folder is not None and are_large(settings):
+            say("  the training files are large: they stay on disk")
+            large = read_large_files(settings.train, folder)
+        train = large.sample if large else read_part(settings.train, settings.format, "training")
+        given = train
         share = 0.01 if settings.format == "text" else 0.05
         if settings.test:
             test = read_part(settings.test, settings.format, "test")
@@ -46,8 +74,12 @@ def read_corpus(settings: Settings) -> Corpus:
             train, validation = hold_out(train, share, seed=settings.seed + 1)
             say("  no validation files: held out some training pairs")
         corpus = Corpus(train, validation, test)
+        if large:
+            left = {source for source, _ in train}
+            held_out = sorted({source for source, _ in given} - left)
+            corpus = Corpus(train, validation, test, large, tuple(held_out))
     say(
-        f"  {len(corpus.train):,} pairs to train, {len(corpus.validation):,} to validate, "
+        f"  {corpus.num_train:,} pairs to train, {len(corpus.validation):,} to validate, "
         f"{len(corpus.test):,} to test"
     )
     return corpus

@@ -8,9 +8,10 @@ import keras
 
 from keras_transformer.decoding import Search
 from keras_transformer.recipes.corpus import Corpus, split_sides
+from keras_transformer.recipes.large_files import LargeFiles
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
-from keras_transformer.recipes.run_files import read_imported
+from keras_transformer.recipes.run_files import CORPORA, read_imported
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.serving import Translator
@@ -18,6 +19,7 @@ from keras_transformer.text import (
     SentencePieceTokenizer,
     SymbolTokenizer,
     load_tokenizer,
+    prepare_corpus,
     translation_dataset,
 )
 from keras_transformer.text.tokenizer import Tokenizer
@@ -38,6 +40,7 @@ class GraphTexts(Texts):
             learn = copy_both
         super().__init__(settings, corpus, *learn(path, settings, corpus.train))
         self.imported: dict[str, Any] = read_imported(path).get("options", {})
+        self.path = path
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> Any:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
@@ -45,8 +48,10 @@ class GraphTexts(Texts):
         if turned_too:
             pairs = pairs + [(target, source) for source, target in pairs]
         rates = self.settings.subword_dropout or (0.0,)
+        large = self.corpus.large
+        sides, options = self._prepared(large) if large else (split_sides(pairs), {})
         return self._dataset(
-            pairs,
+            sides,
             self.settings.max_shapes,
             shuffle=True,
             seed=self.settings.seed,
@@ -54,15 +59,32 @@ class GraphTexts(Texts):
             batches_per_update=self.settings.accumulate,
             subword_dropout=rates if len(set(rates)) > 1 else rates[0],
             batches_per_epoch=self.settings.batches_per_epoch or None,
+            **options,
         )
+
+    def _prepared(self, large: LargeFiles) -> tuple[Any, dict[str, Any]]:
+        """The sides of large files, tokenized on disk, and options of their dataset."""
+        found = prepare_corpus(
+            self.path / CORPORA,
+            *large.files,
+            self.source,
+            self.target,
+            max_length=self.settings.max_length,
+            held_out=self.corpus.held_out,
+            source_tags=self.imported.get("source_tag"),
+            target_tags=self.imported.get("target_tag"),
+        )
+        return (found.sources, found.targets), {"source_tag": None, "target_tag": None}
 
     def validation_batches(self) -> Any:
         """The batches of validation."""
-        return self._dataset(self.corpus.validation, max(1, self.settings.max_shapes // 2))
+        return self._dataset(
+            split_sides(self.corpus.validation), max(1, self.settings.max_shapes // 2)
+        )
 
-    def _dataset(self, pairs: list[Pair], max_shapes: int, **options: Any) -> Any:
+    def _dataset(self, sides: tuple[Any, Any], max_shapes: int, **options: Any) -> Any:
         return translation_dataset(
-            *split_sides(pairs),
+            *sides,
             self.source,
             self.target,
             tokens_per_batch=self.settings.tokens_per_batch,

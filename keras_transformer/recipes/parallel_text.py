@@ -1,9 +1,7 @@
 """Reads line-aligned text files, plain or gzip, and says in one line what is wrong with them."""
 
-import codecs
 import gzip
 import random
-import re
 import unicodedata
 import zlib
 from collections.abc import Sequence
@@ -11,19 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-Pair = tuple[str, str]
+from keras_transformer.line_files import GZIP_MAGIC, check_is_file, check_is_text
 
-GZIP_MAGIC = b"\x1f\x8b"
-# How files begin that are no text in UTF-8, what they are, and what makes such text of them.
-KINDS = (
-    (GZIP_MAGIC, "is compressed with gzip", "gzip -dk"),
-    (rb"\xfd7zXZ\x00", "is compressed with xz", "xz -dk"),
-    (rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", "is compressed with bzip2", "bzip2 -dk"),
-    (rb"\x28\xb5\x2f\xfd", "is compressed with zstd", "zstd -d"),
-    (rb"PK\x03\x04", "is a zip archive", "unzip"),
-    (rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff", "is text in UTF-32", "iconv -f UTF-32 -t UTF-8"),
-    (rb"\xff\xfe|\xfe\xff", "is text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
-)
+Pair = tuple[str, str]
 
 
 def read_lines(path: str | PathLike[str]) -> list[str]:
@@ -32,9 +20,7 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
     Only line feeds end a line: other separators may stand inside a sentence.
     """
     path = Path(path)
-    if not path.is_file():
-        kind = "is no file" if path.exists() else "there is no such file"
-        raise ValueError(f"{path}: {kind}. Check the path.")
+    check_is_file(path)
     try:
         data = path.read_bytes()
         if data.startswith(GZIP_MAGIC):
@@ -59,46 +45,6 @@ def read_lines(path: str | PathLike[str]) -> list[str]:
     if lines[-1] == "":
         lines.pop()
     return [line.rstrip("\r") for line in lines]
-
-
-def check_is_text(data: bytes, path: str | PathLike[str]) -> None:
-    """Raises `ValueError` for data that is plainly something else than UTF-8.
-
-    Args:
-        data: bytes, the whole of a file without gzip, or its beginning.
-        path: the file, or what it is called.
-    """
-    for beginning, what, command in KINDS:
-        if re.match(beginning, data):
-            raise ValueError(f"{path}: {what}. Convert it first, for example with `{command}`.")
-    if encoding := encoding_with_nuls(data):
-        raise ValueError(
-            f"{path}: is text in {encoding}. Convert it first, for example with "
-            f"`iconv -f {encoding} -t UTF-8`."
-        )
-
-
-def encoding_with_nuls(data: bytes) -> str | None:
-    """The encoding of characters of two or four bytes, told by the NULs in them, or None.
-
-    Other data, as a PDF or Latin-1 with stray NULs, has no line ends in such an encoding, or code
-    points that no character has.
-    """
-    nuls, is_utf8 = data.count(0), True
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(data)  # the end may be cut off
-    except UnicodeDecodeError:
-        is_utf8 = False
-    if not nuls or (is_utf8 and 4 * nuls < len(data)):  # no text in UTF-8 has a quarter of NULs
-        return None
-    width = 32 if 2 * nuls > len(data) + 4 else 16
-    orders = [f"UTF-{width}LE", f"UTF-{width}BE"]
-    texts = {order: data.decode(order, "replace") for order in orders}
-    order = max(orders, key=lambda name: sum("\n" <= c <= "~" for c in texts[name]))
-    text = texts[order]
-    has_lines = "\n" in text or b"\n" not in data
-    strange = sum(unicodedata.category(c) in ("Cn", "Co", "Cs") or c == "\ufffd" for c in text)
-    return order if has_lines and 50 * strange <= len(text) + 50 else None
 
 
 def read_pairs(source_path: str | PathLike[str], target_path: str | PathLike[str]) -> list[Pair]:

@@ -18,6 +18,7 @@ from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import (
+    CORPORA,
     PREDICTIONS,
     SETTINGS,
     check_version,
@@ -127,7 +128,9 @@ class RunDirectory:
 
     def _is_free(self) -> bool:
         """Whether the path is a directory with nothing in it but what a crash left half written."""
-        return self.path.is_dir() and all(f.name.startswith(".") for f in self.path.iterdir())
+        return self.path.is_dir() and all(
+            file.name.startswith(".") or file.name == CORPORA for file in self.path.iterdir()
+        )
 
     def write(self, name: str, text: str) -> None:
         """Writes a text file atomically."""

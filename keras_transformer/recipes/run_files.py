@@ -13,6 +13,7 @@ CARD = Path("assets.extra", "model_card.json")
 SETTINGS = "settings.toml"
 PREDICTIONS = "predictions.tsv"
 IMPORTED = "imported.json"  # of a run whose model came from another system
+CORPORA = "corpora"  # of a run on large files
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 
 

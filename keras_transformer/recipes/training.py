@@ -22,7 +22,7 @@ from keras_transformer.callbacks import (
 )
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
-from keras_transformer.recipes.corpus import Corpus, digest_of, read_corpus, split_sides
+from keras_transformer.recipes.corpus import Corpus, read_corpus, split_sides
 from keras_transformer.recipes.evaluation import Score, evaluate
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_directory import (
@@ -32,7 +32,12 @@ from keras_transformer.recipes.run_directory import (
     RunDirectory,
     say,
 )
-from keras_transformer.recipes.run_files import IMPORTED, read_imported, read_predictions
+from keras_transformer.recipes.run_files import (
+    CORPORA,
+    IMPORTED,
+    read_imported,
+    read_predictions,
+)
 from keras_transformer.recipes.runs import FEW_TEXTS, search_of_run, share_of_several
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
@@ -100,9 +105,8 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
     if settings.start_from and not directory.epochs_done():  # then it needs the other no more
         names = ("format", "model") if imported else START
         RunDirectory(settings.start_from).check_start(settings, names)
-    corpus = read_corpus(settings)
-    pairs = [*corpus.train, *corpus.validation]
-    directory.open(settings, training_pairs=len(corpus.train), pairs_digest=digest_of(pairs))
+    corpus = read_corpus(settings, directory.path / CORPORA)
+    directory.open(settings, training_pairs=corpus.num_train, pairs_digest=corpus.digest)
     if imported:
         directory.write(IMPORTED, json.dumps(imported, ensure_ascii=False, indent=2))
     if directory.is_trained(settings) and directory.is_tested(corpus.test):

@@ -12,6 +12,16 @@ if keras.backend.backend() != "tensorflow":
 from keras_transformer.serving.description import describe_export
 from keras_transformer.serving.export import export, load
 from keras_transformer.serving.onnx_and_litert import export_litert, export_onnx
+from keras_transformer.serving.shards import ShardReport, translate_shards
 from keras_transformer.serving.translator import Translator
 
-__all__ = ["Translator", "describe_export", "export", "export_litert", "export_onnx", "load"]
+__all__ = [
+    "ShardReport",
+    "Translator",
+    "describe_export",
+    "export",
+    "export_litert",
+    "export_onnx",
+    "load",
+    "translate_shards",
+]

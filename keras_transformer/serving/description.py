@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
-from keras_transformer.serving.model_card import read_texts
+from keras_transformer.serving.model_card import read_card
 from keras_transformer.serving.operations import oldest_tensorflow_text, operations_of
 from keras_transformer.serving.saved_model import read_saved_model
 
@@ -56,7 +56,7 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
         for side, arrow in (("inputs", "->"), ("outputs", "<-")):
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
-    texts = read_texts(path)
+    texts = read_card(path).get("texts")
     for side, sentences in (texts or {}).items():
         print(f"{side}: {' '.join(sentences)}")
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")

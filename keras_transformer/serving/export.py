@@ -123,6 +123,34 @@ def export(
         print(how_to_call(path, found["signatures"]))
 
 
+def arguments_of_translate(
+    inputs: Iterable[str],
+    count: int,
+    source_tag: str | None = None,
+    target_tag: str | None = None,
+    split_sentences: bool | None = None,
+    num_hypotheses: int = 0,
+) -> dict[str, tf.Tensor]:
+    """Returns the arguments of the signature `translate` beside `text`, alike for all texts.
+
+    Args:
+        inputs: the names of the signature's inputs, of which few vocabularies have tags.
+        count: how many texts there are.
+        source_tag, target_tag, split_sentences, num_hypotheses: the options; None, or 0 of
+            hypotheses, for the export's own.
+    """
+    tags = {"source_tag": source_tag or "", "target_tag": target_tag or ""}
+    values: dict[str, Any] = {
+        "prefix": "",
+        "length_penalty": -1.0,
+        "max_length": 0,
+        "num_hypotheses": num_hypotheses,
+        "split_sentences": -1 if split_sentences is None else int(split_sentences),
+        **{name: tags[name] for name in tags if name in inputs},
+    }
+    return {name: tf.fill([count], value) for name, value in values.items()}
+
+
 def load(path: str | os.PathLike) -> Any:
     """Loads an exported translator; call its `signatures`.
 

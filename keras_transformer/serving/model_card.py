@@ -113,13 +113,13 @@ def model_card(
     }
 
 
-def read_texts(path: str | os.PathLike) -> dict[str, list[str]] | None:
-    """Returns what the card of an export says of its texts, or None when there is no such card."""
+def read_card(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the card of an export; empty when there is none."""
     card = os.path.join(saved_model_path(path), EXTRA, CARD)
     if not os.path.exists(card):
-        return None
+        return {}
     with open(card, encoding="utf-8") as file:
-        return json.load(file).get("texts")
+        return json.load(file)
 
 
 def text_conventions(translator: "Translator") -> dict[str, list[str]]:

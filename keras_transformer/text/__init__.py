@@ -9,6 +9,7 @@ except ImportError as error:
     ) from error
 
 from keras_transformer.text.character_tokenizer import CharacterTokenizer
+from keras_transformer.text.corpus import prepare_corpus
 from keras_transformer.text.dataset import translation_dataset
 from keras_transformer.text.loading import load_tokenizer
 from keras_transformer.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -21,5 +22,6 @@ __all__ = [
     "SymbolTokenizer",
     "WordPieceTokenizer",
     "load_tokenizer",
+    "prepare_corpus",
     "translation_dataset",
 ]

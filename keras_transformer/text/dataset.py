@@ -11,11 +11,17 @@ import tensorflow as tf
 from keras_transformer import arguments
 from keras_transformer.batches.passes import Batch, Passes, Side
 from keras_transformer.batches.plan import make_passes
+from keras_transformer.batches.prepared_corpus import PreparedSide, are_prepared
 from keras_transformer.batches.token_store import SpecialIds
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.strings import text_list
 from keras_transformer.text.subword_dropout import SubwordDropout
-from keras_transformer.text.tokenization import TaggedTokenizer, TokenizerLike, tokenize_all
+from keras_transformer.text.tokenization import (
+    TaggedTokenizer,
+    TokenizerLike,
+    digest_of,
+    tokenize_all,
+)
 
 
 def translation_dataset(
@@ -52,8 +58,8 @@ def translation_dataset(
     stopped. An iterator takes its number with its first batch, also one that only peeks.
 
     Args:
-        source_texts: iterable of str.
-        target_texts: iterable of str, as many.
+        source_texts: iterable of str; or `sources` of a `PreparedCorpus` of these tokenizers.
+        target_texts: iterable of str, as many; or its `targets`.
         source_tokenizer: a tokenizer of this package, or any object with its `tokenize`,
             `pad_id`, `bos_id` and `eos_id`.
         target_tokenizer: the same for the targets; None uses `source_tokenizer`.
@@ -130,10 +136,26 @@ def translation_dataset(
         for tokenizer, tag in ((source_tokenizer, source_tag), (target_tokenizer, target_tag))
     ]
     _check_special_ids(*tokenizers)
-    texts = _equally_many(source_texts, target_texts)
     entropy: Any = np.random.SeedSequence().entropy  # an int
     seed = entropy if seed is None else seed
-    sides = _tokenize(texts, tokenizers, rates, seed, verbose)
+    dropouts = [
+        _bpe_dropout(tokenizer) if rate else None
+        for tokenizer, rate in zip(tokenizers, rates, strict=True)
+    ]
+    given = ("source_texts", source_texts), ("target_texts", target_texts)
+    special = source_tokenizer.pad_id, source_tokenizer.bos_id, source_tokenizer.eos_id
+    if are_prepared(*given, special_ids=special):
+        stores: Sequence[Any] = source_texts, target_texts  # type: ignore[assignment]
+        _check_prepared(stores, tokenizers, (source_tag, target_tag))
+    else:
+        names = "source", "target"
+        texts = _equally_many(source_texts, target_texts)
+        stores = [tokenize_all(*s, verbose) for s in zip(texts, tokenizers, names, strict=True)]
+    # With dropout a side has other ids in each pass.
+    sides: list[Side] = [
+        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
+        for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
+    ]
     passes, report = make_passes(
         sides,
         SpecialIds(
@@ -174,24 +196,24 @@ def _two_rates(subword_dropout: Any) -> list[float]:
     return [arguments.rate("subword_dropout", rate) for rate in subword_dropout]
 
 
-def _tokenize(
-    texts: Sequence[list[str]],
+def _check_prepared(
+    sides: Sequence[PreparedSide],
     tokenizers: Sequence[TokenizerLike],
-    rates: Sequence[float],
-    seed: int,
-    verbose: bool,
-) -> list[Side]:
-    """Returns the ids of sources and targets; with dropout a side has others in each pass."""
-    names = "source", "target"
-    dropouts = [
-        _bpe_dropout(tokenizer) if rate else None
-        for tokenizer, rate in zip(tokenizers, rates, strict=True)
-    ]
-    stores = [tokenize_all(*side, verbose) for side in zip(texts, tokenizers, names, strict=True)]
-    return [
-        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
-        for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
-    ]
+    tags: Sequence[str | None],
+) -> None:
+    for name, side, tokenizer, tag in zip(
+        ("source", "target"), sides, tokenizers, tags, strict=True
+    ):
+        if tag is not None:
+            raise ValueError(
+                f"`{name}_tag` must be None for a prepared corpus: give it to `prepare_corpus`. "
+                f"Received: {name}_tag={tag!r}"
+            )
+        if side.tokenizer != digest_of(tokenizer):
+            raise ValueError(
+                f"`{name}_texts` must be prepared with the tokenizer that is given. "
+                f"Received: a corpus of {side.tokenizer} and a tokenizer {digest_of(tokenizer)}"
+            )
 
 
 def _bpe_dropout(tokenizer: TokenizerLike) -> BpeDropout:

@@ -12,6 +12,8 @@ from keras_transformer.text.bpe_dropout import BpeDropout
 
 # A text that came out longer than there is room for is split again so often, and then as ever.
 ATTEMPTS = 4
+# Of a pass, what was drawn last; a text that is asked for again is drawn alike.
+TEXTS_KEPT = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +77,13 @@ class SubwordPass:
     ) -> np.ndarray:
         """Returns rows of tokens, as `TokenStore.padded`."""
         flat = np.concatenate([np.zeros(0, "int32"), *(self._ids(index) for index in members)])
-        store = TokenStore(flat, np.cumsum([0, *self.lengths_of(members)]))
+        store = TokenStore.of_lengths(flat, self.lengths_of(members))
         return store.padded(np.arange(len(members)), shape, pad_id, first_id, last_id)
 
     def _ids(self, index: int) -> np.ndarray:
         if index not in self._drawn:
+            if len(self._drawn) >= TEXTS_KEPT:
+                self._drawn.clear()
             self._drawn[index] = np.array(self._draw(index), "int32")
         return self._drawn[index]
 

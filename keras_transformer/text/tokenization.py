@@ -1,5 +1,6 @@
 """All texts of a corpus as ids."""
 
+import hashlib
 import sys
 import time
 from typing import Any, Protocol
@@ -54,11 +55,25 @@ class TaggedTokenizer:
         return tf.concat([tags, ids], axis=1)
 
 
+def digest_of(tokenizer: Any) -> str:
+    """Returns 16 characters that tell a tokenizer from others.
+
+    Raises:
+        ValueError: when it is none of this package.
+    """
+    if not hasattr(tokenizer, "to_bytes"):
+        raise ValueError(
+            "a prepared corpus needs a tokenizer of this package, with `to_bytes`. "
+            f"Received: {type(tokenizer).__name__}"
+        )
+    return hashlib.sha256(tokenizer.to_bytes()).hexdigest()[:16]
+
+
 def tokenize_all(
     texts: list[str], tokenizer: TokenizerLike, name: str, verbose: bool
 ) -> TokenStore:
     """Returns the `TokenStore` of a list of texts; says how far it is when that takes long."""
-    flats, lengths = [np.zeros(0, "int32")], [np.zeros(1, "int64")]
+    flats, lengths = [np.zeros(0, "int32")], [np.zeros(0, "int64")]
     last_line = time.monotonic()
     for start in range(0, len(texts), TEXTS_PER_CALL):
         ids = tokenizer.tokenize(texts[start : start + TEXTS_PER_CALL])
@@ -68,4 +83,4 @@ def tokenize_all(
             last_line = time.monotonic()
             done = min(start + TEXTS_PER_CALL, len(texts))
             print(f"tokenized {done:,} of {len(texts):,} {name} texts", file=sys.stderr)
-    return TokenStore(np.concatenate(flats), np.cumsum(np.concatenate(lengths)))
+    return TokenStore.of_lengths(np.concatenate(flats), np.concatenate(lengths))

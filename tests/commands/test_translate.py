@@ -131,3 +131,41 @@ def test_a_model_without_tags_takes_none(run_directory, command):
     status, _, err = command("translate", run_directory, "--source-tag", "<en>", text=b"a\n")
     assert status == 1
     assert "--source-tag needs a model whose vocabularies have tags" in err
+
+
+def test_a_collection_has_the_lines_of_the_single_file(
+    run_directory, texts, expected, tmp_path, command
+):
+    data = "".join(f"{text}\n" for text in texts).encode()
+    (tmp_path / "a.txt").write_bytes(data)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(data[:-1] + b"\xff\n"))
+    files = (tmp_path / "a.txt", tmp_path / "b.txt.gz")
+    output = ("--output", tmp_path / "out")
+    status, out, err = command("translate", run_directory, "--shards", *files, *output)
+    assert (status, out) == (0, ""), err
+    assert err.endswith(
+        f"{2 * len(texts)} rows of 2 files translated; rows without a translation, see "
+        "*.wrong.jsonl: 1\n"
+    )
+    assert (tmp_path / "out" / "a.txt").read_text(encoding="utf-8").splitlines() == expected
+    status, out, err = command("translate", run_directory, "--shards", *files, *output, "--json")
+    assert json.loads(out) == dict(files=0, finished=2, busy=0, rows=0, wrong=0)
+    assert err.endswith("0 rows of 0 files translated; finished before: 2\n")
+
+
+def test_what_a_collection_does_not_have_is_refused(run_directory, tmp_path, command):
+    (tmp_path / "a").write_text("abc\n", encoding="utf-8")
+    shards = ("--shards", tmp_path / "a")
+    cases = [
+        ((*shards,), "--shards needs --output, a directory"),
+        ((*shards, "--scores", "--output", tmp_path / "out"), "--shards goes without --scores"),
+        ((*shards, "--beam-size", 2, "--output", tmp_path / "out"), "without --beam-size"),
+        ((tmp_path / "a", *shards, "--output", tmp_path / "out"), "--shards goes without FILE"),
+        (("--workers", 2), "--workers needs --shards"),
+        (("--shards", tmp_path / "b", "--output", tmp_path / "out"), "there is no such file"),
+    ]
+    for arguments, said in cases:
+        status, out, err = command("translate", run_directory, *arguments)
+        assert (status, out) == (1, "")
+        assert said in err
+        assert err.count("\n") == 1

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
+from keras_transformer.line_files import check_is_text
 from keras_transformer.recipes.parallel_text import (
-    check_is_text,
     hold_out,
     read_lines,
     read_pairs,

@@ -10,11 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.recipes import build, training
+from keras_transformer.recipes import build, large_files, training
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings, read_settings
 from keras_transformer.recipes.training import make_stages, reads_single_sentences, train
+from keras_transformer.text import corpus as text_corpus
 
 FILES = {
     "README.txt",
@@ -118,6 +119,26 @@ def test_a_run_stopped_and_started_again_ends_with_the_bits_of_a_whole_one(stopp
     ]
 
 
+def test_a_run_on_large_files_ends_with_the_bits_of_one_on_lists(
+    corpus, whole, tmp_path, plainly, monkeypatch
+):
+    monkeypatch.setattr(large_files, "LARGE", 1)
+    monkeypatch.setattr(training, "finish_run", lambda *given: None)
+    monkeypatch.setattr(training, "NUM_SAMPLES", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
+        with pytest.raises(KeyboardInterrupt):
+            train(small(corpus), tmp_path / "run")
+    # Neither is read again.
+    monkeypatch.setattr(large_files, "_Reader", None)
+    monkeypatch.setattr(text_corpus, "_tokenize", None)
+    train(small(corpus), tmp_path / "run")
+    ours, theirs = weights_of(tmp_path / "run"), weights_of(whole)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    (prepared,) = (tmp_path / "run" / "corpora").glob("*/corpus.json")
+    assert json.loads(prepared.read_text(encoding="utf-8"))["report"]["num_pairs"] == 200
+
+
 def test_it_ends_with_every_file_and_the_figures(stopped):
     output, made = stopped
     names = {file.name for file in output.iterdir()}
@@ -204,8 +225,8 @@ def test_other_texts_in_files_of_the_same_names_are_refused(stopped, corpus, tmp
     with pytest.MonkeyPatch.context() as patch:
         read = training.read_corpus
 
-        def changed(settings):
-            found = read(settings)
+        def changed(settings, folder):
+            found = read(settings, folder)
             return found._replace(train=[*found.train[:-1], ("a", "b")])
 
         patch.setattr(training, "read_corpus", changed)

@@ -1,0 +1,442 @@
+"""Translates a collection: many files by several processes, one file out for each file in."""
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (registers the operations of a SavedModel)
+
+from keras_transformer import arguments
+from keras_transformer.atomic_files import write_atomically
+from keras_transformer.processes import Died, call_in_processes
+from keras_transformer.serving.export import arguments_of_translate
+from keras_transformer.serving.model_card import read_card
+from keras_transformer.serving.saved_model import saved_model_path, tensorflow_path
+from keras_transformer.serving.shard_files import Shard, open_shard
+
+SETTINGS = "translate_shards.json"  # what the files of a directory were made with
+WRONG = ".wrong.jsonl"  # what follows the name of a file, for its rows without a translation
+PART = ".part"  # what follows it while the file is made
+TOO_LONG = "is longer than the model reads"
+SHOWN = 10_000  # characters of a row without a translation
+FAILURES_SHOWN = 3
+SECONDS_BETWEEN_LINES = 30.0
+
+# Texts to translations, and whether each text was too long for one.
+Translate = Callable[[list[bytes]], tuple[list[str], list[bool]]]
+TellRows = Callable[[int], None]
+
+
+class ShardReport(NamedTuple):
+    """What became of a collection.
+
+    Attributes:
+        files: how many files were translated by this call.
+        finished: how many were finished before.
+        busy: how many another call is translating at the moment.
+        rows: rows of the files translated by this call.
+        wrong: how many of them have no translation.
+
+    Example:
+
+    >>> report = ShardReport(files=2, finished=1, busy=0, rows=200, wrong=3)
+    >>> f"{report.wrong} of {report.rows} rows have no translation"
+    '3 of 200 rows have no translation'
+    """
+
+    files: int
+    finished: int
+    busy: int
+    rows: int
+    wrong: int
+
+
+class Job(NamedTuple):
+    """What all files have in common."""
+
+    model: str
+    output: str
+    field: str | None
+    output_field: str
+    batch_size: int
+    source_tag: str | None
+    target_tag: str | None
+    split_sentences: bool | None
+
+    def target(self, path: str) -> str:
+        """The file that the translations of a file go to."""
+        return os.path.join(self.output, os.path.basename(path))
+
+
+def translate_shards(
+    model: str | os.PathLike[str],
+    files: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    field: str | None = None,
+    output_field: str = "translation",
+    workers: int = 1,
+    batch_size: int = 512,
+    source_tag: str | None = None,
+    target_tag: str | None = None,
+    split_sentences: bool | None = None,
+    verbose: bool = True,
+) -> ShardReport:
+    """Translates the files of a collection, each into a file of the same name in `output`.
+
+    | name ends in | rows | translations |
+    |---|---|---|
+    | `.jsonl`, `.ndjson` | a JSON object a line | in the field `output_field`, beside the others |
+    | `.parquet` | rows; needs pyarrow | in the column `output_field`, beside the others |
+    | anything else | a text a line, UTF-8 | a line each |
+
+    The first and the last may be compressed with gzip; so is then what is written. Rows keep their
+    order, and no more than a batch of them is in memory.
+
+    A file is written as `NAME.part` and gets its name when it is whole and has as many rows as
+    were read. Files that are there are left alone, so the same call goes on after a crash. Calls
+    on one machine, or on a file system that all machines lock, may share a directory: each file
+    is translated by one of them.
+
+    A row that cannot be translated has an empty line, or null. `NAME.wrong.jsonl` tells its
+    number and why: text that is no UTF-8, or longer than the model reads; a line that is no JSON,
+    has no such field, or no string in it.
+
+    Args:
+        model: the directory of a SavedModel that `export` wrote.
+        files: the files, no two of one name.
+        output: the directory to write to; made when it is not there.
+        field: the field or column of the texts; None for plain text.
+        output_field: the new field or column.
+        workers: processes that translate a file each. Each has its share of the processors, and
+            a copy of the model. With 1 this process translates.
+        batch_size: rows that are translated together.
+        source_tag, target_tag: a tag of the vocabularies, such as a language code; None is the
+            export's own.
+        split_sentences: whether each sentence is translated on its own; None does as the export.
+        verbose: whether to write progress to standard error.
+
+    Returns:
+        A `ShardReport`.
+
+    Raises:
+        ValueError: when an argument is bad, or `output` has files of another model or other
+            options. When files are damaged or a process died, after all others are translated.
+        ImportError: when a file is Parquet and pyarrow is not installed.
+
+    Example:
+
+    >>> translate_shards("nowhere", ["a.txt"], "translated")
+    Traceback (most recent call last):
+        ...
+    ValueError: `path` must hold a SavedModel. Received: path='nowhere'
+    """
+    job = Job(
+        os.path.abspath(saved_model_path(model)),
+        os.path.abspath(os.fspath(output)),
+        field,
+        output_field,
+        arguments.positive_integer("batch_size", batch_size),
+        source_tag,
+        target_tag,
+        arguments.optional(arguments.boolean, "split_sentences", split_sentences),
+    )
+    workers = arguments.positive_integer("workers", workers)
+    check_tags(job)
+    paths = checked_files(files, job)
+    open_output(job, paths)
+    waiting = [path for path in paths if not os.path.exists(job.target(path))]
+    progress = Progress(len(waiting), verbose)
+    if workers == 1 or len(waiting) < 2:
+        translate_one = Worker(job)
+        outcomes = {path: translate_one(path, progress.add) for path in progress.each(waiting)}
+    else:
+        outcomes = in_processes(job, waiting, min(workers, len(waiting)), progress)
+    progress.end()
+    check_outcomes(outcomes, len(paths))
+    done = [outcome for outcome in outcomes.values() if "rows" in outcome]
+    return ShardReport(
+        files=len(done),
+        finished=len(paths) - len(waiting),
+        busy=len(outcomes) - len(done),
+        rows=sum(outcome["rows"] for outcome in done),
+        wrong=sum(outcome["wrong"] for outcome in done),
+    )
+
+
+def checked_files(files: Sequence[str | os.PathLike[str]], job: Job) -> list[str]:
+    """Returns the files as str, or raises `ValueError` for those that cannot be translated."""
+    if isinstance(files, (str, bytes, os.PathLike)) or not files:
+        raise ValueError(f"`files` must be a list of files. Received: files={files!r}")
+    paths = [os.fspath(path) for path in files]
+    first: dict[str, str] = {}
+    for path in paths:
+        open_shard(path, job.field, job.output_field)
+        other = first.setdefault(os.path.basename(path), path)
+        if other is not path:
+            raise ValueError(f"`files` must have names of their own. Received: {other} and {path}")
+        if os.path.realpath(path) == os.path.realpath(job.target(path)):
+            raise ValueError(f"`output` must be another directory than that of {path}")
+    return paths
+
+
+def check_tags(job: Job) -> None:
+    """Raises `ValueError` for a tag that no vocabulary of the export has."""
+    vocabularies = read_card(job.model).get("vocabulary", {})
+    for side, tag in (("source", job.source_tag), ("target", job.target_tag)):
+        known = vocabularies.get(side, {}).get("tags", [])
+        if tag is not None and tag not in known:
+            listed = ", ".join(known) or "none: the export has no tags"
+            raise ValueError(f"`{side}_tag` must be one of {listed}. Received: {side}_tag={tag!r}")
+
+
+def open_output(job: Job, paths: Sequence[str]) -> None:
+    """Makes the directory, or checks that what is in it was made with the same settings."""
+    settings = {**job._asdict(), "model": digest_of(job.model)}
+    for name in ("output", "batch_size"):
+        del settings[name]
+    os.makedirs(job.output, exist_ok=True)
+    file = os.path.join(job.output, SETTINGS)
+    if not os.path.exists(file):
+        if found := [path for path in paths if os.path.exists(job.target(path))]:
+            raise ValueError(
+                f"`output` must have no files of others. Received: {job.target(found[0])} exists"
+            )
+        write_atomically(file, json.dumps(settings, indent=2).encode())
+    with open(file, encoding="utf-8") as opened:
+        before = json.load(opened)
+    if before != settings:
+        names = [name for name in settings if settings[name] != before.get(name)]
+        changes = [f"{name} was {before.get(name)!r} and is {settings[name]!r}" for name in names]
+        raise ValueError(
+            f"{job.output} has files made otherwise: {', '.join(changes)}. Give another directory."
+        )
+
+
+def digest_of(model: str) -> str:
+    """16 characters that tell an export from others: of its graph and its weights' checksums."""
+    digest = hashlib.sha256()
+    for name in ("saved_model.pb", os.path.join("variables", "variables.index")):
+        file = os.path.join(model, name)
+        if os.path.exists(file):
+            with open(file, "rb") as opened:
+                digest.update(opened.read())
+    return digest.hexdigest()[:16]
+
+
+def check_outcomes(outcomes: dict[str, dict[str, Any]], count: int) -> None:
+    """Raises `ValueError` when files failed."""
+    failed = [(path, found["failed"]) for path, found in outcomes.items() if "failed" in found]
+    if failed:
+        shown = [reason if path in reason else f"{path}: {reason}" for path, reason in failed]
+        more = [f"and {len(failed) - FAILURES_SHOWN} more"] * (len(failed) > FAILURES_SHOWN)
+        raise ValueError(
+            f"{len(failed)} of {count} files have no translation: "
+            f"{'; '.join([*shown[:FAILURES_SHOWN], *more])}. The others are finished; the same "
+            "call goes on."
+        )
+
+
+class Worker:
+    """Translates file after file, with the model opened once.
+
+    Called with a file and a function that is told of rows, it returns the outcome: `rows` and
+    `wrong`; or `failed`, the reason; or neither, where another process has the file.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.translate: Translate | None = None
+
+    def __call__(self, path: str, tell: TellRows) -> dict[str, Any]:
+        try:
+            if self.translate is None:
+                self.translate = open_export(self.job)
+            shard = open_shard(path, self.job.field, self.job.output_field)
+            target = self.job.target(path)
+            return translate_shard(shard, target, self.translate, self.job.batch_size, tell)
+        except (ValueError, OSError, tf.errors.OpError) as error:
+            return {"failed": " ".join(str(error).split()).removesuffix(".")}
+
+
+def open_export(job: Job) -> Translate:
+    """Returns a function of a list of texts."""
+    model = tf.saved_model.load(tensorflow_path(job.model))
+    options = (job.source_tag, job.target_tag, job.split_sentences)
+    has_options = any(option is not None for option in options)
+    signature = model.signatures["translate" if has_options else "serving_default"]
+    inputs = signature.structured_input_signature[1]
+
+    def translate(texts: list[bytes]) -> tuple[list[str], list[bool]]:
+        more = arguments_of_translate(inputs, len(texts), *options) if has_options else {}
+        found = signature(text=tf.constant(texts, tf.string), **more)
+        best = found["translations"][:, 0] if has_options else found["translation"]
+        translations = [text.decode("utf-8") for text in best.numpy().tolist()]
+        return translations, found["truncated"].numpy().tolist()
+
+    translate.model = model  # type: ignore[attr-defined]  # whose variables the function needs
+    return translate
+
+
+def translate_shard(
+    shard: Shard, target: str, translate: Translate, batch_size: int, tell: TellRows
+) -> dict[str, int]:
+    """Translates one file; returns the numbers of its `rows`, and of those that are `wrong`.
+
+    Nothing is returned where another process translates the file or has done so.
+    """
+    with claimed(f"{target}{PART}") as stream:
+        if stream is None or os.path.exists(target):
+            return {}
+        rows = wrong = 0
+        with WrongRows(f"{target}{WRONG}") as wrong_rows, shard.writer(stream) as write:
+            for batch in shard.batches(batch_size):
+                translations, too_long = translate([row.text for row in batch.rows])
+                kept: list[str | None] = []
+                for row, text, is_too_long in zip(batch.rows, translations, too_long, strict=True):
+                    rows += 1
+                    reason = TOO_LONG if is_too_long else row.wrong
+                    kept.append(None if reason else text)
+                    if reason:
+                        wrong += 1
+                        wrong_rows.add(rows, reason, row.input)
+                write(batch, kept)
+                tell(len(kept))
+        stream.flush()
+        os.fsync(stream.fileno())
+        if (written := shard.count(stream.name)) != rows:
+            raise ValueError(f"{rows:,} rows were read and {written:,} written to {stream.name}")
+        wrong_rows.keep()
+        os.replace(stream.name, target)
+    return {"rows": rows, "wrong": wrong}
+
+
+@contextlib.contextmanager
+def claimed(path: str) -> Iterator[BinaryIO | None]:
+    """Gives an empty file that no other process has; None where one has it.
+
+    The system frees the file of a process that dies. What was not renamed is removed.
+    """
+    import fcntl
+
+    def without_emptying(name: str, flags: int) -> int:
+        return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+
+    with open(path, "wb", opener=without_emptying) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        own = os.fstat(stream.fileno())
+        try:  # the one who had it may have renamed it in between
+            is_own = os.path.samestat(own, os.stat(path))
+        except FileNotFoundError:
+            is_own = False
+        if not is_own:
+            yield None
+            return
+        try:
+            stream.truncate()
+            yield stream
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+class WrongRows:
+    """The list of rows without a translation, a JSON object each; no file where there are none."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.stream: Any = None
+
+    def __enter__(self) -> "WrongRows":
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        if self.stream is not None:
+            self.stream.close()
+            if kind is not None:
+                os.unlink(self.stream.name)
+
+    def add(self, number: int, reason: str, text: str) -> None:
+        """Adds row `number`, the first of which is 1."""
+        if self.stream is None:
+            self.stream = open(f"{self.path}{PART}", "w", encoding="utf-8")  # noqa: SIM115
+        row = {"row": number, "reason": reason, "input": text[:SHOWN]}
+        print(json.dumps(row, ensure_ascii=False), file=self.stream)
+
+    def keep(self) -> None:
+        """Gives the whole list its name, in the place of an older one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        if self.stream is not None:
+            os.replace(self.stream.name, self.path)
+
+
+class Progress:
+    """Lines of progress on the standard error.
+
+    Args:
+        files: how many files are to be translated.
+        verbose: whether anything is written.
+    """
+
+    def __init__(self, files: int, verbose: bool) -> None:
+        self.files, self.verbose = files, verbose
+        self.is_terminal = sys.stderr.isatty()
+        self.pause = 0.5 if self.is_terminal else SECONDS_BETWEEN_LINES
+        self.rows = self.done = 0
+        self.last = self.begun = time.monotonic()
+        self.lock = threading.Lock()
+
+    def each(self, paths: Sequence[str]) -> Iterator[str]:
+        """Yields the files, each counted when it is done."""
+        for path in paths:
+            yield path
+            self.count_file()
+
+    def count_file(self) -> None:
+        """Counts a file that is done."""
+        with self.lock:
+            self.done += 1
+
+    def add(self, rows: int) -> None:
+        """Counts rows, and writes a line from time to time."""
+        with self.lock:
+            self.rows += rows
+            if self.verbose and time.monotonic() - self.last > self.pause:
+                self.last = time.monotonic()
+                end = "\r" if self.is_terminal else "\n"
+                print(self.line(), end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Writes the last line."""
+        if self.verbose:
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """How far it is."""
+        seconds = max(time.monotonic() - self.begun, 1e-9)
+        speed = f"{self.rows / seconds:,.0f} a second"
+        return f"{self.done:,} of {self.files:,} files, {self.rows:,} rows, {speed}"
+
+
+def in_processes(
+    job: Job, paths: Sequence[str], workers: int, progress: Progress
+) -> dict[str, dict[str, Any]]:
+    """Returns the outcome of each file, translated by as many processes."""
+    outcomes = {path: {"failed": "every process has died before"} for path in paths}
+    for path, outcome in call_in_processes(Worker(job), paths, workers, progress.add):
+        is_dead = isinstance(outcome, Died)
+        outcomes[path] = {"failed": f"its process ended {outcome.how}"} if is_dead else outcome
+        progress.count_file()
+    return outcomes

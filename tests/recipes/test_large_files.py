@@ -1,0 +1,73 @@
+"""Files that stay on disk: a sample of their pairs, read once, and what is held out of them."""
+
+import gzip
+import os
+
+import pytest
+
+from keras_transformer.recipes import large_files
+from keras_transformer.recipes.corpus import read_corpus
+from keras_transformer.recipes.large_files import are_large, read_large_files
+from keras_transformer.recipes.settings import Settings
+
+
+@pytest.fixture
+def files(corpus):
+    return str(corpus / "text.en"), str(corpus / "text.xx")
+
+
+@pytest.fixture
+def settings(files, monkeypatch):
+    monkeypatch.setattr(large_files, "LARGE", sum(map(os.path.getsize, files)))
+    return Settings.from_preset(train=files, backend="tensorflow")
+
+
+def test_files_are_large_by_their_bytes_where_a_corpus_serves(settings, files, monkeypatch):
+    assert are_large(settings)
+    for given in ({"both_directions": 1}, {"backend": "jax"}):
+        assert not are_large(Settings.from_preset(**{"train": files, **given}))
+    monkeypatch.setattr(large_files, "LARGE", large_files.LARGE + 1)
+    assert not are_large(settings)
+    with pytest.raises(ValueError, match="nowhere: there is no such file"):
+        are_large(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
+
+
+def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(large_files, "SAMPLE_SIZE", 50)
+    first = read_large_files(files, tmp_path)
+    assert (first.num_pairs, len(first.sample)) == (200, 50)
+    sources, targets = ([*open_lines(file)] for file in files)
+    places = [sources.index(source) for source, _ in first.sample]
+    assert all(
+        targets[place] == target for place, (_, target) in zip(places, first.sample, strict=True)
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(large_files, "_Reader", None)
+        assert read_large_files(files, tmp_path) == first
+    packed = tmp_path / "packed.gz"
+    with open(files[0], "rb") as opened:
+        packed.write_bytes(gzip.compress(opened.read()))
+    again = read_large_files((str(packed), files[1]), tmp_path)
+    assert again[1:] == first[1:]
+    changed = tmp_path / "changed"
+    changed.write_text("".join(f"{line}!\n" for line in sources), encoding="utf-8")
+    other = read_large_files((str(changed), files[1]), tmp_path)
+    assert other.digest != first.digest
+    changed.write_text("a\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="changed has 1 lines and .* has 200"):
+        read_large_files((str(changed), files[1]), tmp_path)
+
+
+def open_lines(file):
+    with open(file, encoding="utf-8") as opened:
+        yield from opened.read().split("\n")[:-1]
+
+
+def test_what_is_held_out_has_no_source_in_common_with_the_rest(settings, tmp_path):
+    found, lists = read_corpus(settings, tmp_path), read_corpus(settings)
+    assert found[:3] == lists[:3]
+    assert found.num_train == 200
+    held_out = {source for source, _ in [*found.test, *found.validation]}
+    assert set(found.held_out) == held_out
+    assert found.digest != lists.digest
+    assert read_corpus(settings, tmp_path).digest == found.digest

@@ -1,0 +1,336 @@
+"""A prepared corpus gives what lists give, is found again, and goes on where it was stopped."""
+
+import gzip
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_transformer.batches import PairDataset, PreparedCorpus
+from keras_transformer.text import (
+    CharacterTokenizer,
+    SentencePieceTokenizer,
+    corpus,
+    prepare_corpus,
+    translation_dataset,
+)
+from tests.text.conftest import train
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def pairs_of(sentences, count, seed=1):
+    """Gives pairs of word salads of several lengths."""
+    draws = random.Random(seed)
+    words = sorted({word for sentence in sentences for word in sentence.split()})
+
+    def text():
+        return " ".join(draws.choices(words, k=draws.randint(1, 9)))
+
+    return [(text(), text()) for _ in range(count)]
+
+
+def write(path, texts, pack=bytes):
+    path.write_bytes(pack("".join(f"{text}\n" for text in texts).encode()))
+    return path
+
+
+def write_both(folder, pairs):
+    """Writes pairs to two files."""
+    sides = zip("uv", zip(*pairs, strict=True), strict=True)
+    return [write(folder / name, side) for name, side in sides]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train("bpe")
+
+
+@pytest.fixture
+def pairs(sentences):
+    return pairs_of(sentences, 150)
+
+
+@pytest.fixture
+def files(pairs, tmp_path):
+    sources, targets = zip(*pairs, strict=True)
+    return write(tmp_path / "a.en", sources), write(tmp_path / "a.de.gz", targets, gzip.compress)
+
+
+@pytest.fixture
+def prepare(tmp_path, tokenizer):
+    def run(*files, **options):
+        options = {"workers": 1, "verbose": False, **options}
+        return prepare_corpus(tmp_path / "corpora", *files, tokenizer, **options)
+
+    return run
+
+
+def arrays_of(dataset, epochs=2):
+    """Gives all arrays of some epochs, as nested lists."""
+    return [
+        [part.tolist() for part in (source, target_in, target_out)]
+        for _ in range(epochs)
+        for (source, target_in), target_out in dataset.as_numpy_iterator()
+    ]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_batches_are_those_of_lists_to_the_bit(
+    prepare, files, pairs, tokenizer, dropout, monkeypatch
+):
+    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
+    prepared = prepare(*files)
+    assert (prepared.report.num_pairs, prepared.report.num_kept) == (150, 150)
+    options = dict(
+        tokens_per_batch=200,
+        shuffle=True,
+        seed=3,
+        subword_dropout=dropout,
+        max_shapes=3,
+        verbose=False,
+    )
+    lists = translation_dataset(*zip(*pairs, strict=True), tokenizer, **options)
+    from_disk = translation_dataset(prepared.sources, prepared.targets, tokenizer, **options)
+    assert lists.report == from_disk.report
+    assert lists.element_spec == from_disk.element_spec
+    expected = arrays_of(lists)
+    assert arrays_of(from_disk) == expected
+    later = translation_dataset(
+        prepared.sources, prepared.targets, tokenizer, first_epoch=1, **options
+    )
+    assert arrays_of(later, 1) == expected[len(expected) // 2 :]
+
+
+def test_a_pair_dataset_reads_it_without_the_tokenizer(prepare, files, pairs, tokenizer):
+    prepared = PreparedCorpus(prepare(*files).path)
+    options = dict(tokens_per_batch=200, shuffle=True, seed=3, max_shapes=3, verbose=False)
+    ids = [tokenizer.tokenize(list(side)).to_list() for side in zip(*pairs, strict=True)]
+    lists, from_disk = (
+        PairDataset(*ids, **options),
+        PairDataset(prepared.sources, prepared.targets, **options),
+    )
+    assert lists.report == from_disk.report
+    for index in range(len(lists)):
+        for one, other in zip(*map(flat, (lists[index], from_disk[index])), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert isinstance(prepared.sources.flat.base, np.memmap)
+
+
+def flat(batch):
+    return [*batch[0], batch[1]]
+
+
+def test_what_does_not_belong_together_is_refused(prepare, files, tokenizer):
+    one, other = prepare(*files), prepare(*files, max_length=9)
+    given = one.sources, one.targets
+    with pytest.raises(ValueError, match=f"of corpus {one.digest} and another list"):
+        translation_dataset(one.sources, ["a"] * 150, tokenizer)
+    with pytest.raises(
+        ValueError, match=f"of corpus {one.digest} and one of corpus {other.digest}"
+    ):
+        PairDataset(one.sources, other.targets)
+    with pytest.raises(ValueError, match="must be prepared with the tokenizer that is given"):
+        translation_dataset(*given, CharacterTokenizer("abc"))
+    with pytest.raises(ValueError, match=r"other special ids .* Received: \(0, 3, 2\)"):
+        PairDataset(*given, bos_id=3, eos_id=2)
+    tagged = SentencePieceTokenizer(tokenizer.model, tags=["<x>"])
+    with pytest.raises(ValueError, match="`source_tag` must be None for a prepared corpus"):
+        translation_dataset(*given, tagged, source_tag="<x>")
+
+
+def test_it_is_found_again_until_something_changes(prepare, files, monkeypatch):
+    first = prepare(*files)
+    monkeypatch.setattr(corpus.Tokenize, "__call__", None)
+    assert prepare(*files).path == first.path
+    os.utime(files[0], ns=(1, 1))  # the same contents at another time
+    assert prepare(*files).path == first.path
+    monkeypatch.undo()
+    changes = [{"max_length": 20}, {"drop_duplicates": True}, {"held_out": ["x"]}, {"max_ratio": 9}]
+    digests = {first.digest, *(prepare(*files, **change).digest for change in changes)}
+    data = files[0].read_bytes()
+    files[0].write_bytes(data[:-2] + b"!\n")
+    digests.add(prepare(*files).digest)
+    assert len(digests) == 6
+
+
+def test_each_filter_counts_what_it_leaves_out(prepare, tmp_path, sentences):
+    good = pairs_of(sentences, 5)
+    kept = [*good, ("12", "34")]
+    bad = [
+        ("a\ud800", "b"),
+        (" \u2003", "b"),
+        ("a", ""),
+        ("ein", "μια γλώσσα a"),
+        ("secret", "b"),
+        ("a man " * 40, "a man"),
+        ("a man " * 9, "a"),
+        good[0],
+    ]
+    sources, targets = zip(*kept, *bad, strict=True)
+    files = [tmp_path / "s", tmp_path / "t"]
+    for path, texts in zip(files, (sources, targets), strict=True):
+        path.write_bytes("".join(f"{text}\n" for text in texts).encode("utf-8", "surrogatepass"))
+    found = prepare(
+        *files,
+        max_length=60,
+        max_ratio=4.5,
+        target_scripts=["Latin"],
+        drop_duplicates=True,
+        held_out=["secret"],
+    )
+    assert found.report.left_out == {
+        "no UTF-8": 1,
+        "empty": 2,
+        "of another script": 1,
+        "held out": 1,
+        "too long": 1,
+        "uneven": 1,
+        "duplicate": 1,
+    }
+    assert found.report.num_kept == len(kept)
+    plain = prepare(*write_both(tmp_path, kept))
+    np.testing.assert_array_equal(found.sources.flat, plain.sources.flat)
+    np.testing.assert_array_equal(found.targets.lengths, plain.targets.lengths)
+
+
+def test_a_line_longer_than_memory_bears_is_too_long(prepare, files, monkeypatch):
+    monkeypatch.setattr(corpus, "LONGEST_LINE", 30)
+    report = prepare(*files).report
+    lines = zip(*(lines_of(path) for path in files), strict=True)
+    expected = sum(max(map(len, pair)) > 30 for pair in lines)
+    assert report.left_out["too long"] == expected > 0
+
+
+def lines_of(path):
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+
+
+def test_weights_and_temperature_say_how_often_a_pass_has_a_pair(
+    prepare, tmp_path, sentences, tokenizer
+):
+    names = ("big", "small")
+    parts = {"big": pairs_of(sentences, 90, seed=4), "small": pairs_of(sentences, 10, seed=5)}
+    files = [
+        [write(tmp_path / f"{name}{side}", [pair[side] for pair in parts[name]]) for name in names]
+        for side in range(2)
+    ]
+    mixed = prepare(*files, weights=[1, 2.5])
+    rows = [*parts["big"], *parts["small"], *parts["small"]]
+    counts = [len(mixed.sources), mixed.report.num_rows, mixed.report.num_kept]
+    assert counts == [115, 115, 100]
+    ids = tokenizer.tokenize([source for source, _ in rows]).to_list()
+    assert [mixed.sources[n] for n in range(110)] == ids
+    small = {tuple(row) for row in ids[90:100]}
+    assert all(tuple(mixed.sources[n]) in small for n in range(110, 115))
+    # Of 90 and 10 pairs the shares are as 3 to 1 at temperature 2: 90 and 30.
+    assert len(prepare(*files, temperature=2).sources) == 120
+    assert len(prepare(*files).sources) == 100
+
+
+def test_files_may_have_tags_of_their_own(tmp_path, sentences):
+    plain = train("bpe")
+    tagged = SentencePieceTokenizer(plain.model, tags=["<a>", "<b>"])
+    pairs = pairs_of(sentences, 3)
+    files = [
+        [write(tmp_path / f"{name}{end}", side) for name in "ab"]
+        for end, side in zip("st", zip(*pairs, strict=True), strict=True)
+    ]
+    found = prepare_corpus(
+        tmp_path / "c", *files, tagged, target_tags=["<a>", "<b>"], workers=1, verbose=False
+    )
+    firsts = [found.targets[n][0] for n in range(6)]
+    assert firsts == [tagged.tag_id("<a>")] * 3 + [tagged.tag_id("<b>")] * 3
+
+
+def test_bad_arguments_are_refused_in_one_line(prepare, files, tmp_path):
+    short = write(tmp_path / "short", ["a"] * 7)
+    cases = [
+        ((files[0], tmp_path / "none"), {}, "there is no such file"),
+        ((files[0], short), {}, r"a\.en has 150 lines and .*short has 7"),
+        (files, {"max_ratio": 0.5}, "`max_ratio` must be a number from 1 to inf"),
+        (files, {"temperature": 0}, "`temperature` must be a number from 1"),
+        (files, {"weights": [1, 2]}, r"`weights` must be one for each of 1 files"),
+        (files, {"weights": [1], "temperature": 2}, "give `weights` or `temperature`, not both"),
+        (files, {"source_scripts": ["Lating"]}, "names of scripts in Unicode.*'Lating'"),
+        (files, {"source_scripts": "Latin"}, "must be a list of names"),
+        (files, {"source_tags": ["a", "b"]}, "`source_tags` must be one for each of 1 files"),
+        (files, {"max_length": 1}, r"at least one pair must be left.*150 too long"),
+        (files, {"workers": 0}, "`workers` must be a positive integer"),
+    ]
+    for given, options, said in cases:
+        with pytest.raises(ValueError, match=said):
+            prepare(*given, **options)
+
+
+def test_what_was_done_before_an_error_is_not_done_again(prepare, files, monkeypatch):
+    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
+    tokenize, calls = corpus.Tokenize.__call__, []
+
+    def fail_at_third(self, part, tell):
+        calls.append(part.number)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        tokenize(self, part, tell)
+
+    monkeypatch.setattr(corpus.Tokenize, "__call__", fail_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(*files)
+    found = prepare(*files)
+    assert calls == [0, 1, 2, 2, 3]
+    names = {path.name for path in found.path.parent.iterdir()}
+    assert names == {found.digest, f"{found.digest}.lock", "contents.json"}
+
+
+PROGRAM = """
+import sys
+from keras_transformer.text import corpus, load_tokenizer
+corpus.LINES_PER_PART = 300
+corpus.prepare_corpus(*sys.argv[1:4], load_tokenizer(sys.argv[4]), workers=2)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_cost_what_they_were_doing(
+    tmp_path, sentences, tokenizer, monkeypatch
+):
+    """The program is killed in the middle; another call makes the rest, equal to one process's."""
+    pairs = pairs_of(sentences, 6000)
+    files = write_both(tmp_path, pairs)
+    tokenizer.save(tmp_path / "tokenizer")
+    output = tmp_path / "killed"
+    command = [sys.executable, "-c", PROGRAM, output, *files, tmp_path / "tokenizer"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as running:
+        while len(done := list(output.glob("*.parts/*.npz"))) < 2:
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.send_signal(signal.SIGKILL)
+    assert len(done) < 20
+    times = {path.name: path.stat().st_mtime_ns for path in output.glob("*.parts/*.npz")}
+    monkeypatch.setattr(corpus, "LINES_PER_PART", 300)
+    tokenize, calls = corpus.Tokenize.__call__, itertools.count()
+
+    def counted(self, part, tell):
+        assert self.path_of(part).name not in times
+        next(calls)
+        tokenize(self, part, tell)
+
+    monkeypatch.setattr(corpus.Tokenize, "__call__", counted)
+    options = dict(workers=1, verbose=False)
+    found = prepare_corpus(output, *files, tokenizer, **options)
+    assert next(calls) == 20 - len(times)
+    monkeypatch.setattr(corpus.Tokenize, "__call__", tokenize)
+    other = prepare_corpus(tmp_path / "whole", *files, tokenizer, **options)
+    for name in ("ids", "starts", "lengths"):
+        for side in ("source", "target"):
+            file = f"{side}.{name}.npy"
+            assert (found.path / file).read_bytes() == (other.path / file).read_bytes()
