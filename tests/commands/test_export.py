@@ -38,7 +38,7 @@ def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, com
     status, _, err = command("export", tmp_path)
     assert status == 1
     assert "must be the directory of a run" in err
-    for option in ("--int8", "--no-xla", "--beam-size=2"):
+    for option in ("--int8", "--no-xla", "--layout=rows", "--beam-size=2"):
         status, _, err = command("export", run_directory, option, "--to", "onnx")
         assert status == 1
         assert "needs --to saved-model" in err
