@@ -177,6 +177,8 @@ CALLS = {
 }  # fmt: skip
 # The public names without a number or a flag among their arguments.
 WITHOUT_NUMBERS = {
+    "batches.CorpusReport",
+    "batches.PreparedCorpus",
     "callbacks.ExactResume",
     "callbacks.MeasuredTensorBoard",  # Keras's own arguments
     "decoding.DecodeResult",
@@ -214,11 +216,14 @@ WITHOUT_NUMBERS = {
     "serving.export_litert",
     "serving.export_onnx",
     "serving.load",
+    "serving.ShardReport",
     "serving.Translator",  # tests/serving/test_translator.py
+    "serving.translate_shards",  # tests/serving/test_shards.py
     "text.CharacterTokenizer",
     "text.SentencePieceTokenizer",
     "text.WordPieceTokenizer",
     "text.load_tokenizer",
+    "text.prepare_corpus",  # tests/text/test_corpus.py
 }
 
 

@@ -110,7 +110,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = examples(
         "translate runs/en-de news.en --output news.de",
-        "translate runs/en-de/export/1 news.en.gz --n-best 4 --scores",
         'translate runs/en-de --json <<< "Two dogs run."',
         "translate runs/en-de --shards crawl/*.gz --output crawl.de --workers 4",
     )

@@ -42,7 +42,7 @@ def step_product(dense: Any, inputs: Tensor) -> Tensor:
         dense: a built `Dense`, or an `EinsumDense` whose kernel starts with the inputs' last axes.
         inputs: (batch, query, ...).
     """
-    is_whole = dense.quantization_mode is None or dense.outputs_first
+    is_whole = dense.quantization_mode is None or has_outputs_first(dense)
     return flat_product(dense, inputs) if is_whole else dense(inputs)
 
 
@@ -56,7 +56,7 @@ def flat_product(dense: Any, inputs: Tensor) -> Tensor:
     read = len(inputs.shape) - 2  # axes of the inputs that the product sums over
     size = math.prod(inputs.shape[2:])
     rows = ops.reshape(ops.cast(inputs, dtype), (-1, size))  # -> (batch * query, size)
-    if dense.outputs_first:
+    if has_outputs_first(dense):
         outputs_shape = dense.kernel.shape[:-read]
         matrix = ops.reshape(dense.kernel, (-1, size))  # -> (outputs, size)
         scale = None if dense.quantization_mode is None else ops.reshape(dense.kernel_scale, (-1,))
@@ -102,6 +102,11 @@ def put_outputs_first(dense: Any) -> None:
         read = len(set(inputs) & set(of_kernel))
     replace_weight(dense, "_kernel", kernel.transpose(*range(read, kernel.ndim), *range(read)))
     dense.outputs_first = True
+
+
+def has_outputs_first(dense: Any) -> bool:
+    """Whether `put_outputs_first` was called; a layer of Keras's own may have its kernel so too."""
+    return getattr(dense, "outputs_first", False)
 
 
 def replace_weight(layer: Any, name: str, values: Any) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from keras_transformer.serving import shard_files, shards, translate_shards
@@ -50,7 +51,7 @@ def translate(exported, tmp_path, opened, monkeypatch):
 
     def run(*names, **options):
         files = [tmp_path / name for name in names]
-        options = {"batch_size": 7, "verbose": False, **options}
+        options = {"batch_size": np.int64(7), "verbose": np.bool_(False), **options}
         return translate_shards(exported, files, tmp_path / "out", **options)
 
     return run

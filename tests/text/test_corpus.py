@@ -82,6 +82,14 @@ def arrays_of(dataset, epochs=2):
     ]
 
 
+def test_numpy_numbers_find_the_corpus_of_python_numbers(prepare, files):
+    numbers = {"max_length": 9, "max_ratio": 2.5, "temperature": 1.0, "drop_duplicates": True}
+    made = prepare(*files, **numbers)
+    numpy_numbers = {name: np.asarray(value)[()] for name, value in numbers.items()}
+    found = prepare(*files, **numpy_numbers, workers=np.int64(1), verbose=np.bool_(False))
+    assert found.path == made.path
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_batches_are_those_of_lists_to_the_bit(
     prepare, files, pairs, tokenizer, dropout, monkeypatch
