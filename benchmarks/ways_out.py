@@ -100,7 +100,7 @@ def export(args):
 
 def command(*arguments):
     """Runs `keras-transformer`."""
-    program = [sys.executable, "-m", "keras_transformer.commands.main"]
+    program = [sys.executable, "-m", "keras_transformer"]
     subprocess.run([*program, *arguments], check=True)
 
 
