@@ -92,6 +92,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "phones or tags (default: words as the training file has them)",
     )
     add_search(parser)
+    add_shards(parser)
+    parser.epilog = examples(
+        "translate runs/en-de news.en --output news.de",
+        'translate runs/en-de --json <<< "Two dogs run."',
+        "translate runs/en-de --shards crawl/*.gz --output crawl.de --workers 4",
+    )
+
+
+def add_shards(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a collection."""
     group = parser.add_argument_group("collections", "Many files, by several processes.")
     group.add_argument(
         "--shards", metavar="FILE", nargs="+", help="the files; --output is then a directory"
@@ -107,11 +117,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output-field",
         metavar="NAME",
         help="field or column of the translations (default: translation)",
-    )
-    parser.epilog = examples(
-        "translate runs/en-de news.en --output news.de",
-        'translate runs/en-de --json <<< "Two dogs run."',
-        "translate runs/en-de --shards crawl/*.gz --output crawl.de --workers 4",
     )
 
 

@@ -30,7 +30,9 @@ from keras_transformer.processes import Died, call_in_processes, count_processor
 from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
+    check_special_ids,
     digest_of,
+    special_ids_of,
     tokenize_all,
 )
 
@@ -167,19 +169,11 @@ def prepare_corpus(
     temperature = arguments.number_within("temperature", temperature, 1, np.inf)
     weights = _weights(weights, temperature, len(files))
     workers = arguments.optional(arguments.positive_integer, "workers", workers)
-    special_ids = [
-        tuple(int(getattr(tokenizer, name)) for name in ("pad_id", "bos_id", "eos_id"))
-        for tokenizer in tokenizers
-    ]
-    if special_ids[0] != special_ids[1]:
-        raise ValueError(
-            "both tokenizers must have the same special ids (pad, bos, eos), as a model has one. "
-            f"Received: {special_ids[0]} and {special_ids[1]}"
-        )
+    check_special_ids(*tokenizers)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     description: dict[str, Any] = {
-        "special_ids": special_ids[0],
+        "special_ids": special_ids_of(source_tokenizer),
         "tokenizers": dict(zip(SIDES, map(digest_of, tokenizers), strict=True)),
     }
     told = {**filters._asdict(), "held_out": sorted(filters.held_out)}

@@ -19,7 +19,9 @@ from keras_transformer.text.subword_dropout import SubwordDropout
 from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
+    check_special_ids,
     digest_of,
+    special_ids_of,
     tokenize_all,
 )
 
@@ -135,27 +137,11 @@ def translation_dataset(
         tokenizer if tag is None else TaggedTokenizer(tokenizer, tag)
         for tokenizer, tag in ((source_tokenizer, source_tag), (target_tokenizer, target_tag))
     ]
-    _check_special_ids(*tokenizers)
+    check_special_ids(*tokenizers)
     entropy: Any = np.random.SeedSequence().entropy  # an int
     seed = entropy if seed is None else seed
-    dropouts = [
-        _bpe_dropout(tokenizer) if rate else None
-        for tokenizer, rate in zip(tokenizers, rates, strict=True)
-    ]
-    given = ("source_texts", source_texts), ("target_texts", target_texts)
-    special = source_tokenizer.pad_id, source_tokenizer.bos_id, source_tokenizer.eos_id
-    if are_prepared(*given, special_ids=special):
-        stores: Sequence[Any] = source_texts, target_texts  # type: ignore[assignment]
-        _check_prepared(stores, tokenizers, (source_tag, target_tag))
-    else:
-        names = "source", "target"
-        texts = _equally_many(source_texts, target_texts)
-        stores = [tokenize_all(*s, verbose) for s in zip(texts, tokenizers, names, strict=True)]
-    # With dropout a side has other ids in each pass.
-    sides: list[Side] = [
-        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
-        for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
-    ]
+    tags = source_tag, target_tag
+    sides = _sides(source_texts, target_texts, tokenizers, tags, rates, seed, verbose)
     passes, report = make_passes(
         sides,
         SpecialIds(
@@ -182,6 +168,34 @@ def translation_dataset(
     if verbose:
         print(report.summary(max_length), file=sys.stderr)
     return dataset
+
+
+def _sides(
+    source_texts: Any,
+    target_texts: Any,
+    tokenizers: Sequence[TokenizerLike],
+    tags: Sequence[str | None],
+    rates: Sequence[float],
+    seed: int,
+    verbose: bool,
+) -> list[Side]:
+    """Returns the ids of sources and targets; with dropout a side has others in each pass."""
+    dropouts = [
+        _bpe_dropout(tokenizer) if rate else None
+        for tokenizer, rate in zip(tokenizers, rates, strict=True)
+    ]
+    given = ("source_texts", source_texts), ("target_texts", target_texts)
+    if are_prepared(*given, special_ids=special_ids_of(tokenizers[0])):
+        stores: Sequence[Any] = source_texts, target_texts
+        _check_prepared(stores, tokenizers, tags)
+    else:
+        texts = _equally_many(source_texts, target_texts)
+        names = "source", "target"
+        stores = [tokenize_all(*s, verbose) for s in zip(texts, tokenizers, names, strict=True)]
+    return [
+        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
+        for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
+    ]
 
 
 def _two_rates(subword_dropout: Any) -> list[float]:
@@ -251,16 +265,6 @@ def _dataset(
     if prefetch:
         dataset = dataset.prefetch(prefetch)
     return dataset
-
-
-def _check_special_ids(source_tokenizer: TokenizerLike, target_tokenizer: TokenizerLike) -> None:
-    for name in ("pad_id", "bos_id", "eos_id"):
-        source, target = getattr(source_tokenizer, name), getattr(target_tokenizer, name)
-        if source != target:
-            raise ValueError(
-                f"`{name}` must be the same for both tokenizers, as a model has one. "
-                f"Received: source {name}={source}, target {name}={target}"
-            )
 
 
 def _equally_many(

@@ -55,6 +55,22 @@ class TaggedTokenizer:
         return tf.concat([tags, ids], axis=1)
 
 
+def check_special_ids(source_tokenizer: TokenizerLike, target_tokenizer: TokenizerLike) -> None:
+    """Raises `ValueError` unless both tokenizers have the same special ids."""
+    for name in ("pad_id", "bos_id", "eos_id"):
+        source, target = getattr(source_tokenizer, name), getattr(target_tokenizer, name)
+        if source != target:
+            raise ValueError(
+                f"`{name}` must be the same for both tokenizers, as a model has one. "
+                f"Received: source {name}={source}, target {name}={target}"
+            )
+
+
+def special_ids_of(tokenizer: TokenizerLike) -> tuple[int, int, int]:
+    """Returns (pad_id, bos_id, eos_id)."""
+    return int(tokenizer.pad_id), int(tokenizer.bos_id), int(tokenizer.eos_id)
+
+
 def digest_of(tokenizer: Any) -> str:
     """Returns 16 characters that tell a tokenizer from others.
 
