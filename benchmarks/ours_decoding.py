@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--quantize", choices=["int8"])
-    parser.add_argument("--layout", choices=["rows", "columns"])
+    parser.add_argument("--layout", choices=["auto", "rows", "columns"], default="auto")
     parser.add_argument("--target", type=int, default=32)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -45,7 +45,6 @@ def export(args):
 
     from keras_transformer import BeamSearch, GreedySearch, Transformer
     from keras_transformer.serving import Translator
-    from keras_transformer.serving.stored_copy import processor_layout
     from keras_transformer.text import CharacterTokenizer
 
     keras.utils.set_random_seed(0)
@@ -55,8 +54,8 @@ def export(args):
     search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
     tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
     options = {"search": search, "max_length": args.target, "quantize": args.quantize}
-    options["layout"] = args.layout or processor_layout()
-    id_functions = Translator(model, tokenizer, **options).id_functions
+    translator = Translator(model, tokenizer, layout=args.layout, **options)
+    id_functions = translator.for_export().id_functions
     ids = tf.TensorSpec([None, None], tf.int32)
     search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids], autograph=False)
     archive = keras.export.ExportArchive()

@@ -77,22 +77,6 @@ def shared():
     return shared_path
 
 
-@pytest.fixture(scope="session", autouse=True)
-def rows_on_every_processor():
-    """Exports have the layout of the model, whatever processor the tests run on.
-
-    Other matrices round in another way, and an export would trace all functions again.
-    """
-    if BACKEND != "tensorflow":
-        yield
-        return
-    from keras_transformer.serving import translator
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translator, "processor_layout", lambda: "rows")
-        yield
-
-
 @pytest.fixture(scope="session")
 def exported_and_printed(tmp_path_factory):
     """One export of the trained translator for all tests that only read it."""

@@ -24,6 +24,7 @@ LEVELS = {
     "command_process": (0, 0),
     "line_files": (0, 0),
     "processes": (0, 0),
+    "processor": (0, 0),
     "reservoir": (0, 0),
     "tokenizer_file": (0, 0),
     "masking": (0, 1),

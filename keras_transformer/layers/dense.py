@@ -42,30 +42,28 @@ def step_product(dense: Any, inputs: Tensor) -> Tensor:
         dense: a built `Dense`, or an `EinsumDense` whose kernel starts with the inputs' last axes.
         inputs: (batch, query, ...).
     """
-    is_whole = dense.quantization_mode is None or has_outputs_first(dense)
-    return flat_product(dense, inputs) if is_whole else dense(inputs)
+    return dense(inputs) if dense.quantization_mode is not None else flat_product(dense, inputs)
 
 
 def flat_product(dense: Any, inputs: Tensor) -> Tensor:
-    """`dense(inputs)` as one product of two matrices, of floats or, with outputs first, of int8.
+    """`dense(inputs)` of a layer that is not quantized, as one product of two matrices.
 
     Its gradient is then one product too. On TensorFlow the gradient of an einsum, or of a `matmul`
     over three axes, is a product for each sentence and a sum of these products.
     """
     dtype = dense.compute_dtype
     read = len(inputs.shape) - 2  # axes of the inputs that the product sums over
-    size = math.prod(inputs.shape[2:])
+    kernel = ops.cast(dense.kernel, dtype)
+    if has_outputs_first(dense):
+        outputs_shape, read_shape = kernel.shape[:-read], kernel.shape[-read:]
+    else:
+        read_shape, outputs_shape = kernel.shape[:read], kernel.shape[read:]
+    size = math.prod(read_shape)
     rows = ops.reshape(ops.cast(inputs, dtype), (-1, size))  # -> (batch * query, size)
     if has_outputs_first(dense):
-        outputs_shape = dense.kernel.shape[:-read]
-        matrix = ops.reshape(dense.kernel, (-1, size))  # -> (outputs, size)
-        scale = None if dense.quantization_mode is None else ops.reshape(dense.kernel_scale, (-1,))
-        outputs = columns_product(matrix, rows, scale)
+        outputs = columns_product(ops.reshape(kernel, (-1, size)), rows)
     else:
-        outputs_shape = dense.kernel.shape[read:]
-        outputs = apart(
-            ops.matmul(rows, apart(ops.reshape(ops.cast(dense.kernel, dtype), (size, -1))))
-        )
+        outputs = apart(ops.matmul(rows, apart(ops.reshape(kernel, (size, -1)))))
     if dense.bias is not None:
         outputs = plus_bias(outputs, ops.reshape(ops.cast(dense.bias, dtype), (-1,)))
     # -> (batch, query, *outputs_shape)
@@ -73,24 +71,17 @@ def flat_product(dense: Any, inputs: Tensor) -> Tensor:
     return outputs if dense.activation is None else dense.activation(outputs)
 
 
-def columns_product(matrix: Tensor, rows: Tensor, scale: Tensor | None = None) -> Tensor:
+def columns_product(matrix: Tensor, rows: Tensor) -> Tensor:
     """`rows @ transpose(matrix)`, computed as `matrix @ transpose(rows)`.
 
-    A processor without AVX-512 reads the matrix of a product with few rows up to three times as
-    fast in this order.
+    XLA reads the matrix of a product with few rows faster in this order on a processor without
+    AVX-512.
 
     Args:
-        matrix: (outputs, inputs), of any float dtype, or int8 with a `scale`.
-        rows: (rows, inputs).
-        scale: (outputs,), what the numbers of int8 were multiplied by. Then the rows are rounded to
-            8 bits too, each by its largest number.
+        matrix: (outputs, inputs).
+        rows: (rows, inputs), of the same dtype.
     """
-    if scale is None:
-        columns = ops.transpose(rows)  # -> (inputs, rows)
-        return ops.transpose(apart(ops.matmul(apart(ops.cast(matrix, rows.dtype)), columns)))
-    rounded, row_scale = keras.quantizers.abs_max_quantize(rows, axis=-1)
-    products = apart(ops.matmul(matrix, ops.transpose(rounded)))  # -> int32 (outputs, rows)
-    return ops.cast(ops.transpose(products), rows.dtype) / (row_scale * scale)
+    return ops.transpose(apart(ops.matmul(apart(matrix), ops.transpose(rows))))
 
 
 def put_outputs_first(dense: Any) -> None:
@@ -105,7 +96,7 @@ def put_outputs_first(dense: Any) -> None:
 
 
 def has_outputs_first(dense: Any) -> bool:
-    """Whether `put_outputs_first` was called; a layer of Keras's own may have its kernel so too."""
+    """Whether `put_outputs_first` was called; `dense` may be of Keras's own class."""
     return getattr(dense, "outputs_first", False)
 
 
@@ -156,12 +147,6 @@ class PositionwiseDense(keras.layers.Dense):
         outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
-    def quantized_call(self, inputs: Tensor, **kwargs: Any) -> Tensor:
-        """Returns the product in 8 bits."""
-        if self.outputs_first:
-            return flat_product(self, inputs)
-        return super().quantized_call(inputs, **kwargs)
-
     def quantize(
         self, mode: Any = None, type_check: bool = True, config: dict[str, Any] | None = None
     ) -> None:
@@ -194,8 +179,6 @@ class Projection(keras.layers.EinsumDense):
         Keras's einsum on TensorFlow multiplies integers only for lengths that are known in advance.
         For other lengths it casts all weights to floats at each call.
         """
-        if self.outputs_first:
-            return flat_product(self, inputs)
         batch, length, *width = ops.shape(inputs)
         apiece = ops.reshape(inputs, (-1, 1, *width))  # -> (batch * length, 1, *width)
         outputs = super().quantized_call(apiece, **kwargs)

@@ -183,14 +183,10 @@ class TokenEmbedding(Composite):
 
     def _columns_product(self, hidden: Tensor) -> Logits:
         table = self.embedding
-        is_whole = table.quantization_mode is None
+        # The matrix of its own is (vocab, d_model) too, by `put_outputs_first`.
+        matrix = table.embeddings if self.tie_output else table.reverse_embeddings
         rows = ops.reshape(ops.cast(hidden, "float32"), (-1, self.d_model))
-        if self.tie_output:
-            matrix, scale = table.embeddings, None if is_whole else table.embeddings_scale
-        else:
-            matrix = table.reverse_embeddings  # (vocab, d_model) by `put_outputs_first`
-            scale = None if is_whole else table.reverse_embeddings_scale
-        logits = columns_product(matrix, rows, scale)
+        logits = columns_product(ops.cast(matrix, "float32"), rows)
         return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
 
     def put_outputs_first(self) -> None:

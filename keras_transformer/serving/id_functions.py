@@ -12,7 +12,7 @@ from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search
 from keras_transformer.layers.dense import products_apart
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
-from keras_transformer.serving.stored_copy import stored_copy
+from keras_transformer.serving.stored_copy import columns_copy, quantized_copy
 
 SMALLEST_LENGTH = 16
 # On a processor XLA multiplies two rows of 8-bit integers three times as fast as one.
@@ -244,7 +244,8 @@ class IdFunctions(tf.Module):
         max_batch_tokens: the most source tokens of a batch, padding included.
         jit_compile: whether XLA compiles the functions.
         quantize: "int8" computes with a copy of the model in 8-bit integers, None with the model.
-        layout: "columns" computes with a copy of the model whose matrices have outputs first.
+        layout: "columns" computes with a copy of the model whose matrices have outputs first,
+            and "rows" with the model.
         first_id: the id that every output of `search_ids` and `align_ids` begins with; None lets
             the model choose.
 
@@ -281,7 +282,11 @@ class IdFunctions(tf.Module):
         super().__init__(name="id_functions")
         self.first_id = first_id
         model.build(None)
-        self.model = stored_copy(model, quantize, layout)
+        self.model = model
+        if quantize:
+            self.model = quantized_copy(model, quantize)
+        elif layout == "columns":
+            self.model = columns_copy(model)
         # Copies, because a subclass of a search may have more than its configuration says.
         self.whole_search = self.search = search
         if isinstance(search, BeamSearch):
@@ -370,8 +375,7 @@ class IdFunctions(tf.Module):
         self, source_ids: tf.Tensor, search: Search, **options: tf.Tensor
     ) -> DecodeResult:
         """The `DecodeResult`; a single row in 8 bits is searched as two, which is faster."""
-        by_rows = self.quantize and self.layout == "rows"
-        if not (by_rows and self.jit_compile and self.max_hypotheses == 1):
+        if not (self.quantize and self.jit_compile and self.max_hypotheses == 1):
             return self._generate_rows(source_ids, search, options)
         rows = tf.shape(source_ids)[0]
         least = tf.maximum(rows, LEAST_QUANTIZED_ROWS)

@@ -10,16 +10,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer import arguments
+from keras_transformer import arguments, processor
 from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.export import export
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
-from keras_transformer.serving.stored_copy import (
-    LAYOUTS,
-    can_be_stored_otherwise,
-    processor_layout,
-)
+from keras_transformer.serving.stored_copy import gains_by_columns
 from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text.strings import string_tensor
 from keras_transformer.text.tokenizer import Tokenizer
@@ -153,11 +149,6 @@ class Translator:
             little more than a quarter of the size, those of a recurrent model more, because its
             cells stay as they are. Large models run faster where XLA compiles. None translates
             with the model as it is.
-        layout: how the matrices of an export are stored, which decides its speed on a processor.
-            "rows" are as in the model. "columns" are transposed: with AVX2 and without AVX-512
-            XLA multiplies few rows faster. "auto" chooses by the processor of this machine, so
-            name the layout for a server of another kind. With "columns" a copy of the model
-            translates here too.
         max_segments: the most parts of a text that is too long; 1 divides no text. A text that
             needs more parts is refused: its translation is empty, the call warns, and `truncated`
             is true in the SavedModel's answer.
@@ -173,6 +164,11 @@ class Translator:
             no part of the translation. It counts as the first token, in lengths and in scores.
         source_eos: whether sources end in `eos_id`, as `translation_dataset` makes them. False is
             for models that were trained without, such as some of OpenNMT.
+        layout: how the matrices of an export are stored, which decides its speed on a processor.
+            "rows" are as in the model. "columns" are transposed: with AVX2 and without AVX-512
+            XLA multiplies few rows faster by matrices that no cache holds. "auto" chooses by the
+            processor of this machine, for a `Transformer` of at least 32 MiB. Name the layout for a
+            server of another kind. With "columns" a copy of the model translates here too.
 
     Attributes:
         model: the argument. With `quantize` or "columns" a copy of it translates, so further
@@ -215,13 +211,13 @@ class Translator:
         max_batch_tokens: int = 2048,
         jit_compile: bool = True,
         quantize: Literal["int8"] | None = None,
-        layout: Literal["auto", "rows", "columns"] = "auto",
         max_segments: int = 16,
         separator: str = " ",
         split_sentences: bool = False,
         source_tag: str | None = None,
         target_tag: str | None = None,
         source_eos: bool = True,
+        layout: Literal["auto", "rows", "columns"] = "auto",
     ) -> None:
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -232,11 +228,16 @@ class Translator:
         self.max_batch_tokens = arguments.positive_integer("max_batch_tokens", max_batch_tokens)
         self.jit_compile = arguments.boolean("jit_compile", jit_compile)
         self.quantize = arguments.one_of("quantize", quantize, (None, "int8"))
-        self.layout = arguments.one_of("layout", layout, ("auto", *LAYOUTS))
+        self.layout = arguments.one_of("layout", layout, ("auto", "rows", "columns"))
         self.max_segments = arguments.positive_integer("max_segments", max_segments)
         self.separator = separator
         self.split_sentences = arguments.boolean("split_sentences", split_sentences)
         self.source_eos = arguments.boolean("source_eos", source_eos)
+        if quantize and layout == "columns":
+            raise ValueError(
+                "`layout` must be 'auto' or 'rows' with `quantize`, which is slower in columns. "
+                f"Received: layout={layout!r}, quantize={quantize!r}"
+            )
         if not isinstance(separator, str):
             raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         check_tokenizer("source", self.source_tokenizer, model)
@@ -257,7 +258,7 @@ class Translator:
             max_batch_tokens=self.max_batch_tokens,
             jit_compile=self.jit_compile,
             quantize=self.quantize,
-            layout="columns" if layout == "columns" else "rows",
+            layout="rows" if layout == "auto" else layout,
             first_id=None if target_tag is None else self.target_tokenizer.tag_id(target_tag),
         )
         self.string_functions = StringFunctions(
@@ -285,10 +286,10 @@ class Translator:
         """The layout of an export's matrices: "rows" or "columns"."""
         if self.layout != "auto":
             return self.layout
-        # In 8 bits columns are slower, and without XLA they are not measured.
+        # Without XLA columns were not measured.
         is_for_columns = self.jit_compile and self.quantize is None
-        if is_for_columns and can_be_stored_otherwise(self.model):
-            return processor_layout()
+        if is_for_columns and gains_by_columns(self.model):
+            return processor.preferred_layout()
         return "rows"
 
     def for_export(self) -> "Translator":

@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import GreedySearch, Transformer
+from keras_transformer import GreedySearch, Transformer, processor
 from keras_transformer.lora import enable_lora
-from keras_transformer.serving import Translator, load
-from keras_transformer.serving.stored_copy import processor_layout, stored_copy
+from keras_transformer.serving import Translator, load, stored_copy
+from keras_transformer.serving.stored_copy import columns_copy
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
 
@@ -35,30 +35,24 @@ def model_of(**options):
 
 
 @pytest.mark.parametrize(
-    ("name", "quantize"),
-    [
-        ("as in the paper", None),
-        ("untied, gated", None),
-        pytest.param("grouped, rotary", None, marks=pytest.mark.slow),
-        pytest.param("untied, gated", "int8", marks=pytest.mark.slow),
-        ("grouped, rotary", "int8"),
-    ],
+    "name",
+    ["as in the paper", "untied, gated", pytest.param("grouped, rotary", marks=pytest.mark.slow)],
 )
-def test_columns_compute_what_rows_compute(name, quantize):
+def test_columns_compute_what_rows_compute(name):
     model = model_of(**OPTIONS[name])
-    rows, columns = (stored_copy(model, quantize, layout) for layout in ("rows", "columns"))
-    expected, found = rows((SOURCES, TARGETS)).numpy(), columns((SOURCES, TARGETS)).numpy()
+    columns = columns_copy(model)
+    expected, found = model((SOURCES, TARGETS)).numpy(), columns((SOURCES, TARGETS)).numpy()
     np.testing.assert_allclose(found, expected, atol=2e-5)
     # The steps of a search multiply in their own way.
-    expected, found = (part.generate(SOURCES, GreedySearch(), 2) for part in (rows, columns))
+    expected, found = (part.generate(SOURCES, GreedySearch(), 2) for part in (model, columns))
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, atol=2e-5)
-    sizes = [sorted(int(np.prod(w.shape)) for w in part.weights) for part in (rows, columns)]
+    sizes = [sorted(int(np.prod(w.shape)) for w in part.weights) for part in (model, columns)]
     assert sizes[0] == sizes[1]
     kernel = "encoder/layer_0/feed_forward/inner/kernel"
     shapes = [
         next(tuple(w.shape) for w in part.weights if w.path.endswith(kernel))
-        for part in (rows, columns)
+        for part in (model, columns)
     ]
     assert shapes == [(16, 24), (24, 16)]
 
@@ -84,9 +78,11 @@ def test_an_export_has_the_layout_of_its_translator(tmp_path, export_only):
 
 
 def test_the_model_itself_translates_unless_columns_are_asked_for(monkeypatch):
-    monkeypatch.setattr("keras_transformer.serving.translator.processor_layout", lambda: "columns")
+    monkeypatch.setattr(processor, "preferred_layout", lambda: "columns")
     tokenizer = CharacterTokenizer.train(["abc"])
     model = Transformer(tokenizer.vocab_size, **SIZES)
+    assert Translator(model, tokenizer).export_layout == "rows", "the model is small"
+    monkeypatch.setattr(stored_copy, "LEAST_COLUMNS_BYTES", 1)
     translator = Translator(model, tokenizer, max_length=4)
     assert translator.id_functions.model is model
     assert translator.export_layout == "columns"
@@ -99,26 +95,13 @@ def test_the_model_itself_translates_unless_columns_are_asked_for(monkeypatch):
     in_8_bits = Translator(model, tokenizer, quantize="int8")
     assert in_8_bits.for_export() is in_8_bits
     assert in_8_bits.id_functions.layout == "rows"
+    half = Transformer(tokenizer.vocab_size, **SIZES, dtype="mixed_bfloat16")
+    assert Translator(half, tokenizer).export_layout == "rows"
+    with pytest.raises(ValueError, match="`layout` must be 'auto' or 'rows' with `quantize`"):
+        Translator(model, tokenizer, quantize="int8", layout="columns")
     enable_lora(model, 2)
     assert Translator(model, tokenizer).export_layout == "rows"
     with pytest.raises(ValueError, match="`layout` must be 'rows' for a model that is quantized"):
         Translator(model, tokenizer, layout="columns")
     with pytest.raises(ValueError, match="`layout` must be one of"):
         Translator(model, tokenizer, layout="row")
-
-
-@pytest.mark.parametrize(
-    ("baseline", "found", "expected"),
-    [
-        (["X86_V2"], ["X86_V3"], "columns"),
-        (["X86_V2"], ["X86_V3", "X86_V4"], "rows"),
-        (["SSE", "SSE2", "SSE3"], ["SSSE3", "AVX", "F16C", "FMA3", "AVX2"], "columns"),
-        (["SSE", "SSE2", "SSE3"], ["AVX2", "AVX512F", "AVX512CD"], "rows"),
-        (["SSE", "SSE2", "SSE3"], ["SSSE3", "SSE41"], "rows"),
-        (["NEON", "NEON_FP16", "ASIMD"], ["ASIMDHP"], "rows"),
-    ],
-)
-def test_the_processor_decides(baseline, found, expected, monkeypatch):
-    extensions = {"SIMD Extensions": {"baseline": baseline, "found": found}}
-    monkeypatch.setattr(np, "show_config", lambda mode: extensions)
-    assert processor_layout() == expected
