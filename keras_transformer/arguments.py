@@ -102,6 +102,13 @@ def number_within(name: str, value: Any, least: float, most: float) -> float:
     return number
 
 
+def string(name: str, value: Any) -> str:
+    """Returns `value` as a str, NumPy's strings too, or raises `ValueError`."""
+    if not isinstance(value, str):
+        raise ValueError(f"`{name}` must be a string. Received: {name}={value!r:.80}")
+    return str(value)
+
+
 def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool, or raises `ValueError` when it is neither True nor False."""
     found = plain(value)

@@ -94,11 +94,13 @@ def checked_max_source_length(model: keras.Model, max_source_length: int | None)
     return max_source_length
 
 
-def check_tag(name: str, tag: str | None, tokenizer: Tokenizer) -> None:
-    """Raises `ValueError` unless `tag` is None or one of the tokenizer's."""
+def checked_tag(name: str, tag: str | None, tokenizer: Tokenizer) -> str | None:
+    """Returns `tag`, or raises `ValueError` unless it is None or one of the tokenizer's."""
+    if tag is None:
+        return None
     try:
-        if tag is not None:
-            tokenizer.tag_id(tag)
+        tokenizer.tag_id(tag)
+        return str(tag)
     except ValueError as error:
         raise ValueError(f"`{name}`: {error}") from None
 
@@ -230,7 +232,7 @@ class Translator:
         self.quantize = arguments.one_of("quantize", quantize, (None, "int8"))
         self.layout = arguments.one_of("layout", layout, ("auto", "rows", "columns"))
         self.max_segments = arguments.positive_integer("max_segments", max_segments)
-        self.separator = separator
+        self.separator = arguments.string("separator", separator)
         self.split_sentences = arguments.boolean("split_sentences", split_sentences)
         self.source_eos = arguments.boolean("source_eos", source_eos)
         if quantize and layout == "columns":
@@ -238,13 +240,10 @@ class Translator:
                 "`layout` must be 'auto' or 'rows' with `quantize`, which is slower in columns. "
                 f"Received: layout={layout!r}, quantize={quantize!r}"
             )
-        if not isinstance(separator, str):
-            raise ValueError(f"`separator` must be a string. Received: separator={separator!r:.80}")
         check_tokenizer("source", self.source_tokenizer, model)
         check_tokenizer("target", self.target_tokenizer, model)
-        self.source_tag, self.target_tag = source_tag, target_tag
-        check_tag("source_tag", source_tag, self.source_tokenizer)
-        check_tag("target_tag", target_tag, self.target_tokenizer)
+        self.source_tag = checked_tag("source_tag", source_tag, self.source_tokenizer)
+        self.target_tag = checked_tag("target_tag", target_tag, self.target_tokenizer)
         if not isinstance(self.search, Search):
             raise ValueError(
                 "`search` must be a `Search`, as `BeamSearch(4)` is. "
@@ -268,8 +267,8 @@ class Translator:
             max_segments=self.max_segments,
             separator=self.separator,
             split_sentences=self.split_sentences,
-            source_tag=source_tag,
-            target_tag=target_tag,
+            source_tag=self.source_tag,
+            target_tag=self.target_tag,
             source_eos=self.source_eos,
         )
 
@@ -385,8 +384,8 @@ class Translator:
             )
         if split_sentences is not None:
             split_sentences = arguments.boolean("split_sentences", split_sentences)
-        check_tag("source_tag", source_tag, self.source_tokenizer)
-        check_tag("target_tag", target_tag, self.target_tokenizer)
+        source_tag = checked_tag("source_tag", source_tag, self.source_tokenizer)
+        target_tag = checked_tag("target_tag", target_tag, self.target_tokenizer)
         check_texts("texts", texts)
         prefixes = [""] * len(texts) if prefixes is None else prefixes
         check_texts("prefixes", prefixes)
