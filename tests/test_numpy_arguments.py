@@ -166,7 +166,8 @@ CALLS = {
     "text.CharacterTokenizer.train": dict(texts=TEXTS, vocab_size=9, **FOLDING),
     "text.SentencePieceTokenizer.train": dict(
         texts=TEXTS, vocab_size=25, model_type="bpe", character_coverage=1.0, split_digits=True,
-        shrink_to_fit=True, lossless=False, byte_fallback=False, **FOLDING,
+        shrink_to_fit=True, lossless=False, byte_fallback=False, input_sentence_size=100,
+        user_defined_symbols=["<x>"], **FOLDING,
     ),
     "text.SymbolTokenizer": dict(symbols=["a", "b"], reverse=True, **FOLDING),
     "text.SymbolTokenizer.train": dict(texts=TEXTS, vocab_size=6, reverse=True, **FOLDING),
