@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_transformer import WarmupSchedule
+from keras_transformer.schedules import UpdateSchedule
 from tests.backends import array
 
 
@@ -70,3 +71,11 @@ def test_the_rate_is_float32_under_a_half_precision_policy():
         keras.config.set_dtype_policy("float32")
     assert keras.backend.standardize_dtype(rate.dtype) == "float32"
     assert float(rate) == pytest.approx(0.25 * 100_001**-0.5, rel=1e-6)
+
+
+def test_all_batches_of_an_update_have_its_rate():
+    warmup = WarmupSchedule(d_model=16, warmup_steps=4)
+    schedule = UpdateSchedule(warmup, batches_per_update=3)
+    found = [float(array(schedule(step))) for step in range(9)]
+    expected = [float(array(warmup(update))) for update in (0, 0, 0, 1, 1, 1, 2, 2, 2)]
+    assert found == expected
