@@ -46,10 +46,15 @@ def read_saved_model(path: str | os.PathLike) -> SavedModel:
 def reduce_saved_model(path: str | os.PathLike) -> None:
     """Merges the equal nodes of the SavedModel in `path`, so that it loads sooner.
 
-    The fingerprint is removed, because it is that of the graph before. No loader needs it.
+    The names of gradients that are not saved are removed: a loader would warn of each. So is the
+    fingerprint, because it is that of the graph before. No loader needs it.
     """
     saved = read_saved_model(path)
-    merge_equal_nodes(saved.meta_graphs[0].graph_def)
+    graph = saved.meta_graphs[0].graph_def
+    for function in graph.library.function:
+        for node in function.node_def:
+            node.attr.pop("_gradient_op_type", None)
+    merge_equal_nodes(graph)
     with open(os.path.join(path, "saved_model.pb"), "wb") as file:
         file.write(saved.SerializeToString(deterministic=True))
     os.remove(os.path.join(path, "fingerprint.pb"))

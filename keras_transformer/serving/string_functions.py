@@ -201,7 +201,9 @@ class StringFunctions(tf.Module):
         try:
             for shapes in root.shapes_met:  # the server has met none yet
                 shapes.assign(tf.zeros_like(shapes))
-            tf.saved_model.save(root, tensorflow_path(path), signatures)
+            # Swish has a gradient of its own, of whose graph `reduce_saved_model` knows nothing.
+            options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+            tf.saved_model.save(root, tensorflow_path(path), signatures, options)
         finally:
             for shapes, before in zip(root.shapes_met, met, strict=True):
                 shapes.assign(before)

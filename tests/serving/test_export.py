@@ -379,3 +379,24 @@ def nodes_of(graph):
     """Every node of a SavedModel."""
     graph = SavedModel.FromString(graph).meta_graphs[0].graph_def
     return [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["swish", "gelu"])
+def test_an_activation_with_a_gradient_of_its_own_loads_in_a_clean_process(
+    activation, tmp_path, export_only
+):
+    export_only("serving_default")
+    tokenizer = CharacterTokenizer("abcdefg")
+    sizes = dict(num_layers=3, d_model=8, num_heads=2, d_ff=16)
+    model = Transformer(tokenizer.vocab_size, **sizes, activation=activation)
+    made = Translator(model, tokenizer, search=GreedySearch(), max_length=5)
+    made.export(tmp_path / "1", verbose=False)
+    found = in_clean_process(
+        tmp_path / "1",
+        """
+        answer = model.signatures["serving_default"](text=tf.constant(["abc", "g"]))
+        print(json.dumps([text.decode() for text in answer["translation"].numpy()]))
+        """,
+    )
+    assert found == made(["abc", "g"])
