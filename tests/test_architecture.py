@@ -37,6 +37,7 @@ LEVELS = {
     "batches": (1, 0),
     "layers": (1, 0),
     "checks": (2, 0),
+    "distribution": (1, 0),
     "lora": (1, 0),
     "models": (2, 0),
     "callbacks": (2, 0),

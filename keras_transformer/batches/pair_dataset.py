@@ -53,6 +53,9 @@ class PairDataset(keras.utils.PyDataset):
             weights, with which accumulated gradients are the mean over an update's tokens.
         rows_multiple: the number of rows of every batch is a multiple of it: the number of devices
             of a `keras.distribution.DataParallel`. Rows of padding fill what is missing.
+        process: (k, n) gives the rows k, k + n, ... of each batch, those of process k of n. All
+            processes then have equal shapes at every step. It needs a `seed`, and a
+            `rows_multiple` that n divides.
         verbose: whether to write to standard error one line that says what was kept and left out.
 
     Its attribute `report` is a `DatasetReport`.
@@ -89,6 +92,7 @@ class PairDataset(keras.utils.PyDataset):
         first_epoch: int = 0,
         batches_per_update: int = 1,
         rows_multiple: int = 1,
+        process: tuple[int, int] = (0, 1),
         verbose: bool = True,
     ) -> None:
         super().__init__()
@@ -102,6 +106,7 @@ class PairDataset(keras.utils.PyDataset):
         rows_multiple = positive("rows_multiple", rows_multiple)
         seed = arguments.optional(non_negative, "seed", seed)
         first_epoch = non_negative("first_epoch", first_epoch)
+        self._process = checked_process(process, rows_multiple, seed)
         special = checked_special_ids(pad_id, bos_id, eos_id)
         entropy: Any = np.random.SeedSequence().entropy  # an int
         order = entropy if seed is None else seed
@@ -131,7 +136,8 @@ class PairDataset(keras.utils.PyDataset):
         index %= len(self)
         batch = self._batch_at(index)
         self._unread.discard(index)
-        return batch
+        own, number = self._process
+        return batch if number == 1 else keras.tree.map_structure(lambda x: x[own::number], batch)
 
     def on_epoch_begin(self) -> None:
         """Refuses what Keras cannot train on."""
@@ -156,6 +162,22 @@ class PairDataset(keras.utils.PyDataset):
         self._epoch = epoch
         self._batch_at = self._passes.of_pass(epoch)
         self._unread = set(range(len(self)))
+
+
+def checked_process(
+    process: tuple[int, int], rows_multiple: int, seed: int | None
+) -> tuple[int, int]:
+    """Returns the number of this process and of all, or raises `ValueError`."""
+    own, number = (given := arguments.integers("process", process))[0], given[-1]
+    if len(given) != 2 or not 0 <= own < number:
+        rule = "be (k, n) with k from 0 to n - 1"
+    elif rows_multiple % number:
+        rule = f"be of as many processes as divide `rows_multiple`, {rows_multiple}"
+    elif number > 1 and seed is None:
+        rule = "come with a `seed`, the same in each process"
+    else:
+        return own, number
+    raise ValueError(f"`process` must {rule}. Received: process={given}")
 
 
 def checked_special_ids(pad_id: int, bos_id: int, eos_id: int) -> SpecialIds:

@@ -12,6 +12,7 @@ from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
+from keras_transformer.serving.spans import Spans, spans_of
 from keras_transformer.serving.tagged_texts import TaggedTexts, tagged, with_tags
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -73,27 +74,6 @@ class Options(NamedTuple):
     split_sentences: tf.Tensor
     source_tag: tf.Tensor | None = None
     target_tag: tf.Tensor | None = None
-
-
-class Spans(NamedTuple):
-    """Where pieces stand in a text.
-
-    Attributes:
-        starts: int32 (rows, length), the first byte of each piece.
-        ends: int32 (rows, length), the byte behind its last.
-    """
-
-    starts: tf.Tensor
-    ends: tf.Tensor
-
-    def without_edges(self, texts: tf.Tensor) -> "Spans":
-        """Returns the spans in `texts` (rows,) without white space at the edges of a piece."""
-        texts = tf.broadcast_to(texts[:, None], tf.shape(self.starts))
-        pieces = tf.strings.substr(texts, self.starts, self.ends - self.starts)
-        right = tf.strings.length(tf.strings.regex_replace(pieces, r"[\s\v]+$", ""))
-        left = tf.strings.length(tf.strings.regex_replace(pieces, r"^[\s\v]+", ""))
-        starts, ends = self
-        return Spans(tf.minimum(ends - left, starts + right), starts + right)
 
 
 class WrittenPieces(NamedTuple):
@@ -448,31 +428,9 @@ class StringFunctions(tf.Module):
         longest = tf.reduce_max(counts)
         kept = tf.where(is_piece, ids, model.pad_id)[:, :longest]
         texts = self.target_tokenizer.detokenize(kept)
-        spans = self._spans(kept).without_edges(texts)
+        spans = spans_of(self.target_tokenizer, kept).without_edges(texts)
         padding = [[0, 0], [0, tf.shape(ids)[1] - longest]]
         return WrittenPieces(texts, counts, positions, *(tf.pad(part, padding) for part in spans))
-
-    def _spans(self, ids: tf.Tensor) -> Spans:
-        """The `Spans` of ids (rows, length) in the text that each row makes.
-
-        A piece ends where the text of the ids up to it ends. Where the tokenizer reverses, a piece
-        begins as far from the end of the text. Padding stands at the end.
-        """
-        tokenizer = self.target_tokenizer
-        rows, length = tf.shape(ids)[0], tf.shape(ids)[1]
-        up_to_here = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
-        # -> (rows, length, length), the ids up to each
-        beginnings = tf.where(up_to_here[None], ids[:, None, :], tokenizer.pad_id)
-        texts = tokenizer.detokenize(tf.reshape(beginnings, [rows * length, length]))
-        ends = tf.reshape(tf.strings.length(texts), [rows, length])
-        # A character that is spelled in several pieces reads as something longer until the last.
-        later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
-        ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)
-        starts = tf.pad(ends, [[0, 0], [1, 0]])[:, :-1]
-        if tokenizer.reverse:
-            whole = ends[:, -1:]
-            return Spans(whole - ends, whole - starts)
-        return Spans(starts, ends)
 
     def _joined(self, segments: Segments, refused: tf.Tensor, found: Hypotheses) -> Hypotheses:
         """The `Hypotheses` of texts from those of their segments.

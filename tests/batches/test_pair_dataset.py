@@ -193,6 +193,32 @@ def test_two_devices_share_batches_and_have_the_loss_of_one():
     assert run.returncode == 0, run.stderr
 
 
+def test_the_rows_of_all_processes_are_those_of_the_batch():
+    options = dict(shuffle=True, seed=3, rows_multiple=4, batches_per_update=2)
+    whole = dataset(**options)
+    parts = [dataset(**options, process=(number, 2)) for number in range(2)]
+    for index in range(len(whole)):
+        arrays = [keras.tree.flatten(data[index]) for data in (whole, *parts)]
+        for expected, even, odd in zip(*arrays, strict=True):
+            assert (expected[0::2] == even).all()
+            assert (expected[1::2] == odd).all()
+            assert len(even) == len(odd)
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (dict(process=(2, 2)), r"be \(k, n\) with k from 0 to n - 1"),
+        (dict(process=3), r"be \(k, n\)"),
+        (dict(process=(0, 2), rows_multiple=3), "be of as many processes as divide"),
+        (dict(process=(0, 2), rows_multiple=2), "come with a `seed`"),
+    ],
+)
+def test_processes_that_would_not_fit_together_are_refused(options, rule):
+    with pytest.raises(ValueError, match=f"`process` must {rule}.* Received: process="):
+        dataset(**{"seed": None, **options})
+
+
 def test_weights_of_an_update_have_its_mean_over_tokens():
     data = dataset(shuffle=True, seed=3, batches_per_update=2)
     assert len(data) % 2 == 0
