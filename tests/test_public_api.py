@@ -23,6 +23,7 @@ FOLDERS = [
 ]
 FILES = [
     "keras_transformer.checks",
+    "keras_transformer.distribution",
     "keras_transformer.lora",
     "keras_transformer.losses",
     "keras_transformer.masking",

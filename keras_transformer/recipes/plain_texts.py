@@ -243,6 +243,7 @@ class PlainTexts(Texts):
             tokens_per_batch=self.settings.tokens_per_batch,
             max_length=self.longest,
             max_shapes=max_shapes,
+            rows_multiple=self.settings.data_parallel,
             **options,
         )
 
@@ -300,6 +301,8 @@ class PlainTranslator:
         """The outputs of rows of ids, an array (rows, length)."""
         longest = max(map(len, rows))
         batch_size = min(len(rows), max(1, self.texts.settings.tokens_per_batch // longest))
+        parts = self.texts.settings.data_parallel
+        batch_size = -(-batch_size // parts) * parts
         num_rows = -(-len(rows) // batch_size) * batch_size  # a last batch is filled with padding
         source_ids = np.full((num_rows, longest), PAD_ID, "int32")
         for place, row in zip(source_ids, rows, strict=False):

@@ -92,6 +92,9 @@ class Settings:
         precision: Keras's dtype policy.
         backend: Keras's backend; KERAS_BACKEND when not given.
         steps_per_execution: updates in one call of a GPU; above 1 with "jax" alone.
+        data_parallel: number of devices that each batch is divided over; above 1 with "jax" alone.
+        model_parallel: number of devices that the weights are divided over; above 1 with "jax"
+            alone. It divides num_heads, d_ff and vocab_size.
         seed: seed of weights, batches, dropout and what is held out.
         tensorboard: whether to write OUTPUT/tensorboard too.
         measure_every: translates the validation pairs every so many epochs and keeps the best
@@ -167,6 +170,8 @@ class Settings:
     precision: str = option("float32", choices=PRECISIONS)
     backend: str = option("tensorflow", choices=BACKENDS)
     steps_per_execution: int = option(1, least=1, free=True)
+    data_parallel: int = option(1, least=1)
+    model_parallel: int = option(1, least=1)
     seed: int = option(1, least=0, below=2**32)
     tensorboard: bool = option(False, free=True)
 
@@ -352,8 +357,13 @@ class Settings:
         if self.accumulate > 1 and self.precision == "mixed_float16":
             # Its loss scaling leaves out batches that overflow, and the updates lose count.
             raise ValueError("`accumulate` needs `precision` 'float32' or 'mixed_bfloat16'")
-        if self.steps_per_execution > 1 and self.backend != "jax":
-            raise ValueError("`steps_per_execution` above 1 needs `backend` 'jax'")
+        for name in ("steps_per_execution", "data_parallel", "model_parallel"):
+            if getattr(self, name) > 1 and self.backend != "jax":
+                raise ValueError(f"`{name}` above 1 needs `backend` 'jax'")
+        for name in ("num_heads", "d_ff", "vocab_size"):
+            if self.model_parallel > 1 and getattr(self, name) % self.model_parallel:
+                rule = f"be a multiple of `model_parallel`, {self.model_parallel}"
+                raise ValueError(_must(name, rule, getattr(self, name)))
 
     def differences(self, other: Self, names: Iterable[str] | None = None) -> str:
         """Says which fields `other` has otherwise; "" when all are the same.

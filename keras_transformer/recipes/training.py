@@ -21,6 +21,7 @@ from keras_transformer.callbacks import (
     TranslationQuality,
 )
 from keras_transformer.decoding import GreedySearch
+from keras_transformer.distribution import TransformerParallel
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.corpus import Corpus, read_corpus, split_sides
 from keras_transformer.recipes.evaluation import Score, evaluate
@@ -88,10 +89,15 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
     policy = keras.config.dtype_policy()
     keras.utils.set_random_seed(settings.seed)
     keras.config.set_dtype_policy(settings.precision)
+    before = keras.distribution.distribution()
+    if settings.data_parallel * settings.model_parallel > 1:
+        parts = settings.data_parallel, settings.model_parallel
+        keras.distribution.set_distribution(TransformerParallel(*parts))
     try:
         return go_through(settings, RunDirectory(output))
     finally:
         keras.config.set_dtype_policy(policy)
+        keras.distribution.set_distribution(before)
 
 
 def go_through(settings: Settings, directory: RunDirectory) -> Run:

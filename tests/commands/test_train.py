@@ -329,6 +329,34 @@ def test_a_run_without_tensorflow_goes_on_and_is_exported_with_it(
         assert (output / "summary.txt").read_text(encoding="utf-8").strip() in readme
 
 
+@pytest.mark.slow
+def test_a_run_on_four_devices_goes_on_and_learns_as_on_one(tmp_path, no_tensorflow):
+    pytest.importorskip("jax")
+    environment = dict(no_tensorflow, KERAS_BACKEND="jax")
+    flag = "--xla_force_host_platform_device_count=4"
+    environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flag}"
+    job = [*write_words(tmp_path, 240), *SMALL, "--dropout", 0]
+    parts = ["--data-parallel", 2, "--model-parallel", 2]
+    runs = {"one": [], "four": parts}
+    for name, options in runs.items():
+        for epochs in (1, 2):
+            more = [*options, "--output", tmp_path / name, "--epochs", epochs]
+            status, printed = finish(*job, *more, **environment)
+            assert status == 0, printed
+        assert "Going on from epoch 1" in printed
+    losses = []
+    for name in runs:
+        with open(tmp_path / name / "history.csv", newline="", encoding="utf-8") as file:
+            losses.append([float(row["val_loss"]) for row in csv.DictReader(file)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)  # rows of padding, other sums
+    status, printed = finish(*job, "--model-parallel", 8, "--output", tmp_path / "x", **environment)
+    assert status == 1
+    assert "--num-heads must be a multiple of --model-parallel, 8" in printed
+    status, printed = finish(*job, "--data-parallel", 9, "--output", tmp_path / "x", **environment)
+    assert status == 1
+    assert "9, must be the number of devices" in printed
+
+
 @pytest.mark.long
 def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
     """At a rate next to none, its only epoch ends with the loss that the other began with."""

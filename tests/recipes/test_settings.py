@@ -99,6 +99,8 @@ TEXT = dict(train=("a", "b"))
         (dict(accumulate=2, precision="mixed_float16"), "`accumulate` needs `precision`"),
         (dict(both_directions=1, separate_vocabularies=True), "needs one vocabulary"),
         (dict(steps_per_execution=2), "above 1 needs `backend` 'jax'"),
+        (dict(data_parallel=2), "`data_parallel` above 1 needs `backend` 'jax'"),
+        (dict(model_parallel=8, backend="jax"), "`num_heads` must be a multiple of `model_par"),
         (dict(lowercase=True), "need `format` 'text'"),
         (dict(normalization="nfc"), "need `format` 'text'"),
         (dict(validation=("a", "b")), "`validation` and `test` need `train`"),
