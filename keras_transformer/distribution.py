@@ -7,6 +7,8 @@ import keras
 
 from keras_transformer import arguments
 
+__all__ = ["TransformerParallel", "transformer_layout_map"]
+
 BATCH, MODEL = "batch", "model"  # the axes of a mesh
 # The path of a variable, the axis of the mesh that divides each of its own, and what is divided.
 # Other variables are whole on each device.

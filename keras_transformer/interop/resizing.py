@@ -20,7 +20,7 @@ def resize_vocabulary(
     """Returns a translator with another vocabulary, whose model knows the pieces of the old one.
 
     A piece of both vocabularies keeps its rows. A new piece starts from the mean of the rows of
-    the pieces that the old tokenizer divides its text into, or of all rows where there are none.
+    the pieces that the old tokenizer divides its text into, or of all pieces where there are none.
     So a text without new pieces gets the logits that it had, before any training.
 
     Args:
@@ -65,9 +65,16 @@ def resize_vocabulary(
     resized.build()
     weights = read_weights(model)
     assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
-    ids = {sources[0]: index for index, sources in enumerate(rows[1]) if len(sources) == 1}
-    search = renumbered(translator.search, ids)
-    return Translator(resized, *new, **{**settings_of(translator), "search": search})
+    search = renumbered(translator.search, kept_ids(old[1], new[1]))
+    sides = {"source_tokenizer": new[0], "target_tokenizer": new[1]}
+    return Translator(**{**translator.settings, "model": resized, "search": search, **sides})
+
+
+def kept_ids(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
+    """The new id of each old one whose piece, or meaning, both vocabularies have."""
+    places = {piece: index for index, piece in enumerate(new.vocabulary)}
+    ids = {index: places[piece] for index, piece in enumerate(old.vocabulary) if piece in places}
+    return ids | {getattr(old, name): getattr(new, name) for name in SPECIAL}
 
 
 def rows_of_old(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
@@ -76,8 +83,10 @@ def rows_of_old(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     surfaces = new.surfaces()
     divided = old.tokenize([surface.strip() for surface in surfaces]).to_list()
     space = places.get(SPACE_MARK)  # which sentencepiece puts before every text
-    everything = list(range(old.vocab_size))
     special = {getattr(new, name): getattr(old, name) for name in SPECIAL}
+    # Special ids have rows of their own kind: zeros, or the logit bias of what never comes.
+    everything = [index for index in range(old.vocab_size) if index not in special.values()]
+    everything = everything or list(range(old.vocab_size))
     rows = []
     for index, piece in enumerate(new.vocabulary):
         if index in special:
@@ -111,13 +120,3 @@ def renumbered(search: Any, ids: dict[int, int]) -> Any:
         if config[name] is not None:
             config[name] = [ids[index] for index in config[name] if index in ids]
     return type(search).from_config(config)
-
-
-def settings_of(translator: Translator) -> dict[str, Any]:
-    """The arguments of a translator, beside its model, its tokenizers and its search."""
-    names = (
-        *("max_length", "max_source_length", "max_batch_tokens", "jit_compile", "quantize"),
-        *("max_segments", "separator", "split_sentences", "source_eos"),
-        *("source_tag", "target_tag"),
-    )
-    return {name: getattr(translator, name) for name in names}

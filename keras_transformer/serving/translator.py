@@ -281,6 +281,12 @@ class Translator:
         super().__setattr__(name, value)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments by name: `Translator(**settings)` is one like this."""
+        names = list(inspect.signature(Translator.__init__).parameters)[1:]
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def export_layout(self) -> str:
         """The layout of an export's matrices: "rows" or "columns"."""
         if self.layout != "auto":
@@ -296,8 +302,7 @@ class Translator:
         layout = self.export_layout
         if self.id_functions.layout == layout:
             return self
-        names = list(inspect.signature(Translator.__init__).parameters)[1:]
-        return Translator(**{**{name: getattr(self, name) for name in names}, "layout": layout})
+        return Translator(**{**self.settings, "layout": layout})
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -5,6 +5,8 @@ import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.interop import resize_vocabulary
+from keras_transformer.interop.resizing import kept_ids
+from keras_transformer.interop.token_rows import NEVER
 from keras_transformer.interop.weights import read_weights
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
@@ -45,7 +47,7 @@ def test_pieces_that_stay_keep_their_rows_and_new_ones_get_the_mean_of_their_par
         for index, piece in enumerate(new.vocabulary):
             expected = np.take(values, places[piece], axis) if piece in places else None
             if expected is None:  # no part of it was known
-                expected = values.mean(axis=axis)
+                expected = np.take(values, range(4, old.vocab_size), axis).mean(axis=axis)
             np.testing.assert_allclose(np.take(found, index, axis), expected, rtol=1e-6)
     kept = [new.vocabulary[index] for index in resized.search.suppressed_ids]
     assert kept == [
@@ -98,3 +100,36 @@ def test_each_side_has_its_own_new_vocabulary():
     assert len(resized(["a b"])) == 1
     with pytest.raises(ValueError, match="both tokenizers must have one vocabulary"):
         resize_vocabulary(translator_of(sides[0]), *new)
+
+
+def test_a_new_piece_without_parts_gets_no_bias_of_what_never_comes():
+    old, new = SymbolTokenizer.train(["b a c"]), SymbolTokenizer.train(["b a c x"])
+    translator = translator_of(old, logits_bias=True)
+    weights = {weight.path.split("/", 1)[1]: weight for weight in translator.model.weights}
+    bias = array(weights["embedding/logits_bias"])
+    bias[old.bos_id] = NEVER  # as models of Marian have it
+    weights["embedding/logits_bias"].assign(bias)
+    resized = read_weights(resize_vocabulary(translator, new).model)["embedding/logits_bias"]
+    assert resized[new.bos_id] == NEVER
+    assert np.abs(np.delete(resized, new.bos_id)).max() < 100
+
+
+def test_the_search_names_pieces_that_both_vocabularies_have():
+    old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
+    new = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=30)
+    found = kept_ids(old, new)
+    both = [piece for piece in old.vocabulary if piece in new.vocabulary]
+    assert len(found) == len(both) < len(old.vocabulary)
+    assert all(old.vocabulary[one] == new.vocabulary[other] for one, other in found.items())
+
+
+def test_a_resized_translator_keeps_every_setting():
+    old, new = SymbolTokenizer.train(["b a c"]), SymbolTokenizer.train(["x a b y"])
+    translator = translator_of(old)
+    given = {"layout": "rows", "separator": "-", "max_segments": 3, "source_eos": False}
+    given |= {"max_batch_tokens": 640, "max_source_length": 32}
+    translator = Translator(**{**translator.settings, **given})
+    resized = resize_vocabulary(translator, new)
+    own = ("model", "source_tokenizer", "target_tokenizer", "search")
+    for name, value in translator.settings.items():
+        assert name in own or getattr(resized, name) == value, name
