@@ -18,6 +18,7 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION_BIAS,
     places,
 )
+from keras_transformer.interop.token_rows import NEVER
 from keras_transformer.interop.weights import read_weights, weight_shapes
 from keras_transformer.layers import PositionalEncoding, RotaryPositionalEncoding
 from keras_transformer.layers.feed_forward import activation_config
@@ -59,7 +60,9 @@ def save_ctranslate2(
 
     It holds the weights, `config.json`, the vocabularies, and the models of sentencepiece as
     `source.spm` and `target.spm`. CTranslate2 gets tokens, and adds the end of sources itself. It
-    knows no search: give it `beam_size` and `length_penalty`. Its scores are sums divided by
+    knows no search: give it `beam_size` and `length_penalty`. What a search here never writes
+    (padding, the start, `suppressed_ids`) has the logit bias -1e9 in a model with `logits_bias`, as
+    all of OPUS-MT. For another model give `suppress_sequences`. Its scores are sums divided by
     `length ** length_penalty`, as with `BeamSearch(length_formula="power", early_stopping=True)`.
     What starts a text, such as a language code, is a token there: the first of the source, or the
     `target_prefix`.
@@ -100,6 +103,8 @@ def save_ctranslate2(
     vocabularies = vocabularies_of(translator)
     spec = spec_of(translator.model, specs)
     for variable, values in variables_of(translator).items():
+        if "float16" in (quantization or "") and variable == PROJECTION_BIAS:
+            values = np.maximum(values, np.finfo("float16").min)
         scope, _, name = variable.rpartition("/")
         setattr(specs.model_spec.index_spec(spec, scope), name, values)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
@@ -134,6 +139,10 @@ def check_settings(translator: Translator) -> None:
             f"the model must be a Transformer for CTranslate2. Received: a {type(model).__name__}"
         )
     refused: dict[str, Any] = {}
+    config, plain = translator.search.get_config(), type(translator.search)().get_config()
+    for name in ("allowed_ids", "min_length_ratio", "max_length_ratio", "coverage_penalty"):
+        if config.get(name) != plain.get(name):
+            refused[f"search.{name}"] = config[name]
     if model.window is not None:
         refused["window"] = model.window
     position = model.position
@@ -209,7 +218,11 @@ def variables_of(translator: Translator) -> dict[str, np.ndarray]:
     untied = weights.get(f"{target}/embedding/reverse_embeddings")
     found[PROJECTION] = table if untied is None else untied.T
     if model.logits_bias:
-        found[PROJECTION_BIAS] = weights[f"{target}/logits_bias"]
+        bias = weights[f"{target}/logits_bias"].copy()
+        # Our searches never choose these. CTranslate2 is told nothing of a search.
+        never = {*translator.search.suppressed_ids, model.pad_id, model.bos_id} - {model.eos_id}
+        bias[sorted(never)] = NEVER
+        found[PROJECTION_BIAS] = bias
     if isinstance(model.position, PositionalEncoding):
         longest = translator.max_length or translator.max_source_length + EXTRA_LENGTH
         length = max(LEAST_POSITIONS, translator.max_source_length, longest)

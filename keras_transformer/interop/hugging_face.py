@@ -31,6 +31,7 @@ SEARCH_SETTINGS = (
     *("num_beams", "length_penalty", "early_stopping", "bad_words_ids", "suppress_tokens"),
     *("renormalize_logits", "forced_bos_token_id", "repetition_penalty", "no_repeat_ngram_size"),
     *("num_beam_groups", "diversity_penalty", "do_sample", "decoder_start_token_id"),
+    *("min_length", "min_new_tokens"),
 )
 
 # The languages of M2M100 in the order of their ids (Fan et al. 2020, table 1), which newer versions
@@ -107,6 +108,9 @@ def read_config(directory: Path) -> dict[str, Any]:
     if generation.exists():
         found = read_json(generation)
         config |= {name: found[name] for name in SEARCH_SETTINGS if found.get(name) is not None}
+    for name in ("model_type", "activation_function"):
+        if name in config and not isinstance(config[name], str):
+            raise ValueError(f"`{name}` must be a string. Received: {shown(config[name])}")
     return config
 
 
@@ -156,24 +160,34 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
             "generation_config.json: `do_sample` must be false; give `search=Sampling(...)`. "
             "Received: True"
         )
-    suppressed = set(config.get("suppress_tokens") or ())
-    for words in config.get("bad_words_ids") or ():
-        if not isinstance(words, list) or len(words) != 1:
+    beams = config.get("num_beams") or 1
+    only: dict[str, tuple[Any, ...]] = {
+        "num_beam_groups": (None, 1),
+        "diversity_penalty": (None, 0.0),
+    }
+    if family_of(config) is not M2M100:  # whose target language it is
+        only["forced_bos_token_id"] = (None,)
+    if beams != 1:  # there it changes log-probabilities, here logits
+        only["repetition_penalty"] = (None, 1.0)
+    for name, neutral in only.items():
+        if config.get(name) not in neutral:
             raise ValueError(
-                "`bad_words_ids` must name single tokens; give `search=` instead. "
-                f"Received: {shown(words)}"
+                f"`{name}` must be {neutral[-1]}; give `search=` instead. "
+                f"Received: {shown(config[name])}"
             )
-        suppressed.update(words)
+    suppressed = suppressed_ids(config, model.vocabulary_sizes[1])
     # The search never writes these by itself.
     suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
+    new_tokens = config.get("min_new_tokens") or 0
     options: dict[str, Any] = {
         "suppressed_ids": sorted(suppressed),
         "repetition_penalty": config.get("repetition_penalty") or 1.0,
         "no_repeat_ngram_size": config.get("no_repeat_ngram_size") or 0,
+        # There `min_length` counts the start, here the end.
+        "min_length": max(config.get("min_length") or 0, new_tokens and new_tokens + 1),
         # What may not come shares no probability, and a forced token has all of it.
         "renormalize": bool(config.get("renormalize_logits")) or family_of(config) is M2M100,
     }
-    beams = config.get("num_beams") or 1
     if beams == 1:
         return GreedySearch(**options)
     return BeamSearch(
@@ -184,6 +198,28 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
         length_formula="power",
         **options,
     )
+
+
+def suppressed_ids(config: Mapping[str, Any], vocab_size: int) -> set[int]:
+    """Returns the ids that may not be written, or raises `ValueError`."""
+    single, words = config.get("suppress_tokens") or [], config.get("bad_words_ids") or []
+    for name, listed in (("suppress_tokens", single), ("bad_words_ids", words)):
+        if not isinstance(listed, list):
+            raise ValueError(f"`{name}` must be a list. Received: {shown(listed)}")
+    for word in words:
+        if not isinstance(word, list) or len(word) != 1:
+            raise ValueError(
+                "`bad_words_ids` must name single tokens; give `search=` instead. "
+                f"Received: {shown(word)}"
+            )
+    ids = [*single, *(word[0] for word in words)]
+    for index in ids:
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < vocab_size:
+            raise ValueError(
+                f"`suppress_tokens` and `bad_words_ids` must be ids from 0 to {vocab_size - 1}. "
+                f"Received: {shown(index)}"
+            )
+    return set(ids)
 
 
 def read_tokenizers(

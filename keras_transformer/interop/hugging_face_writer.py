@@ -78,6 +78,12 @@ def save_hugging_face(translator: Translator, directory: str | PathLike[str]) ->
         write_json(folder / "generation_config.json", generation)
         write_tokenizers(folder, tokenizers)
         write_safetensors(folder / "model.safetensors", their_weights(model))
+    if translator.source_tag is not None:
+        warnings.warn(
+            "Hugging Face's tokenizer puts no tag before a text: begin each with "
+            f"{translator.source_tag!r} there.",
+            stacklevel=2,
+        )
     if model.norm_epsilon != NORM_EPSILON:
         warnings.warn(
             f"Hugging Face's norms add {NORM_EPSILON:g} to the variance, this model adds "
@@ -92,6 +98,12 @@ def checked_model(translator: Translator) -> Transformer:
     model = translator.model
     if not isinstance(model, Transformer):
         raise ValueError(f"the model must be a `Transformer`. Received: a {type(model).__name__}")
+    for name, only in (("source_eos", True), ("target_tag", None)):
+        if getattr(translator, name) != only:
+            raise ValueError(
+                f"`{name}` must be {only}: Hugging Face's {family_for(model).model_class} has no "
+                f"other. Received: {name}={getattr(translator, name)!r}"
+            )
     position = model.position
     sinusoids = isinstance(position, PositionalEncoding) and position.frequencies == "paper"
     heads = (model.num_encoder_heads, model.num_decoder_heads)
@@ -230,6 +242,12 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
             "num_return_sequences": search.num_samples,
         }
     if isinstance(search, BeamSearch):
+        if search.beam_size > 1 and search.repetition_penalty != 1.0:
+            raise ValueError(
+                "`repetition_penalty` of the search must be 1.0 with several beams: Hugging Face "
+                "changes log-probabilities by it there, and logits are changed here. "
+                f"Received: repetition_penalty={search.repetition_penalty!r}"
+            )
         if search.length_formula != "power" and search.length_penalty:
             warnings.warn(
                 "Hugging Face divides scores by length ** length_penalty, this search by "

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer import Transformer
+from keras_transformer import BeamSearch, Transformer
 from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.interop.ctranslate2_form import PROJECTION
@@ -116,6 +116,21 @@ def test_ctranslate2_finds_the_same(name, tmp_path):
     assert ours == theirs
     assert len(set(ours)) > 1
     np.testing.assert_allclose(best, their_best, atol=2e-5)
+
+
+def test_what_our_search_never_writes_ctranslate2_does_not_write(tmp_path):
+    translator = our_translator(4, logits_bias=True)
+    model, letters = translator.model, translator.target_tokenizer
+    [bias] = [weight for weight in model.weights if weight.name == "logits_bias"]
+    wanted = np.array(bias)
+    wanted[[model.pad_id, model.bos_id, letters.unk_id, 9]] = 50.0  # as if they were likely
+    bias.assign(wanted)
+    search = BeamSearch(4, suppressed_ids=[letters.unk_id])
+    translator = Translator(**{**translator.settings, "search": search})
+    for quantization in (None, "float16"):
+        save_ctranslate2(translator, tmp_path / f"{quantization}", quantization)
+        found, _ = their_search(engine(tmp_path / f"{quantization}"), some_texts(1))
+        assert set("".join(found)) == {letters.vocabulary[9]}
 
 
 @pytest.mark.parametrize(

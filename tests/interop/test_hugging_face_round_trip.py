@@ -147,12 +147,22 @@ def test_a_setting_without_a_place_there_is_refused_by_name(options, named, toke
         (BeamSearch(4, coverage_penalty=0.2), "`coverage_penalty` of the search must be 0.0"),
         (GreedySearch(allowed_ids=[5]), "`allowed_ids` of the search must be None"),
         (GreedySearch(max_length_ratio=2.0), "`max_length_ratio` of the search must be None"),
+        (BeamSearch(2, repetition_penalty=1.3), "`repetition_penalty` of the search must be 1.0"),
     ],
-    ids=["coverage", "allowed", "ratio"],
+    ids=["coverage", "allowed", "ratio", "repetition"],
 )
 def test_a_search_without_a_place_there_is_refused_by_name(search, named, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=named):
         save_hugging_face(translator_of(tokenizer, search), tmp_path / "model")
+
+
+def test_sources_without_an_end_are_refused_and_a_minimum_comes_back(tokenizer, tmp_path):
+    translator = translator_of(tokenizer, GreedySearch(min_length=6), norm_epsilon=1e-5)
+    save_hugging_face(translator, tmp_path / "minimum")
+    assert load_hugging_face(tmp_path / "minimum").search.min_length == 6
+    without = Translator(**{**translator.settings, "source_eos": False})
+    with pytest.raises(ValueError, match="`source_eos` must be True.*Received: source_eos=False"):
+        save_hugging_face(without, tmp_path / "model")
 
 
 def test_tokenizers_without_a_place_there_are_refused(tokenizer, tmp_path):
@@ -197,6 +207,12 @@ def broken(tmp_path, tokenizer, change):
     return folder
 
 
+def set_generation(folder, **settings):
+    path = folder / "generation_config.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**known, **settings}), encoding="utf-8")
+
+
 CHANGES = {
     "no weights": (
         lambda folder, config: (folder / "model.safetensors").unlink(),
@@ -205,6 +221,38 @@ CHANGES = {
     "another family": (
         lambda folder, config: config.update(model_type="t5"),
         "`model_type` must be one of marian, pegasus, m2m_100. Received: 't5'",
+    ),
+    "a family in a list": (
+        lambda folder, config: config.update(model_type=["marian"]),
+        "`model_type` must be a string. Received: ",
+    ),
+    "an activation in a list": (
+        lambda folder, config: config.update(activation_function=["relu"]),
+        "`activation_function` must be a string. Received: ",
+    ),
+    "tokens that are no list": (
+        lambda folder, config: set_generation(folder, suppress_tokens=5),
+        "`suppress_tokens` must be a list. Received: 5",
+    ),
+    "words in words": (
+        lambda folder, config: set_generation(folder, bad_words_ids=[[[1]]]),
+        "must be ids from 0 to ",
+    ),
+    "a token beyond the vocabulary": (
+        lambda folder, config: set_generation(folder, suppress_tokens=[1_000_000]),
+        "must be ids from 0 to ",
+    ),
+    "groups of beams": (
+        lambda folder, config: set_generation(folder, num_beam_groups=2),
+        "`num_beam_groups` must be 1; give `search=` instead. Received: 2",
+    ),
+    "a forced token": (
+        lambda folder, config: set_generation(folder, forced_bos_token_id=7),
+        "`forced_bos_token_id` must be None; give `search=` instead. Received: 7",
+    ),
+    "repetitions in a beam": (
+        lambda folder, config: set_generation(folder, num_beams=2, repetition_penalty=1.3),
+        "`repetition_penalty` must be 1.0; give `search=` instead. Received: 1.3",
     ),
     "learned positions": (
         lambda folder, config: config.update(static_position_embeddings=False),
