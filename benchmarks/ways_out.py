@@ -115,12 +115,12 @@ def same_bits(run, back):
     order = range(one.d_model)
     if one.position.layout != other.position.layout:
         order = halves_order(one.d_model)
-    back_weights = read_weights(other)
+    ours, back_weights = read_weights(one), read_weights(other)
     equal = sum(
         np.array_equal(back_weights[name], reordered(name, values, order))
-        for name, values in read_weights(one).items()
+        for name, values in ours.items()
     )
-    return f"out to Hugging Face and back: {equal} of {len(back_weights)} weights the same bits"
+    return f"out to Hugging Face and back: {equal} of {len(ours)} weights the same bits"
 
 
 def in_process(args, engine):

@@ -256,7 +256,6 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
             )
         return settings | {
             "num_beams": search.beam_size,
-            "num_return_sequences": search.num_hypotheses if search.beam_size > 1 else 1,
             "length_penalty": search.length_penalty,
             "early_stopping": True if search.early_stopping else "never",
         }
