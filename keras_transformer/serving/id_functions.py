@@ -156,7 +156,7 @@ class CompiledFunction(tf.Module):
         shapes: Shapes,
         jit_compile: bool,
         least_rows_to_halve: int | None = None,
-    ):
+    ) -> None:
         super().__init__(name="compiled_function")
         self.function = tf.function(
             function, input_signature, jit_compile=jit_compile, autograph=False
@@ -278,7 +278,7 @@ class IdFunctions(tf.Module):
         quantize: str | None,
         layout: str = "rows",
         first_id: int | None = None,
-    ):
+    ) -> None:
         super().__init__(name="id_functions")
         self.first_id = first_id
         model.build(None)

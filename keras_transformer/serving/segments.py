@@ -109,7 +109,7 @@ class SegmentSplitter(tf.Module):
             A text that needs more is refused.
     """
 
-    def __init__(self, tokenizer: Tokenizer, longest: int, max_segments: int):
+    def __init__(self, tokenizer: Tokenizer, longest: int, max_segments: int) -> None:
         super().__init__(name="segment_splitter")
         self.tokenizer = tokenizer
         self.longest = longest

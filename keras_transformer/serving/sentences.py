@@ -107,7 +107,7 @@ class Words:
         rows: int32 (words,), the text of each.
     """
 
-    def __init__(self, words: tf.Tensor, rows: tf.Tensor):
+    def __init__(self, words: tf.Tensor, rows: tf.Tensor) -> None:
         self.words = words
         self.rows = rows
         same = rows[1:] == rows[:-1]

@@ -123,7 +123,7 @@ class StringFunctions(tf.Module):
         source_tag: str | None = None,
         target_tag: str | None = None,
         source_eos: bool = True,
-    ):
+    ) -> None:
         super().__init__(name="string_functions")
         self.id_functions = id_functions
         self.source_tokenizer = source_tokenizer
