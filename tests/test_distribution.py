@@ -60,6 +60,12 @@ def test_other_backends_than_jax_are_refused():
 
 
 @on_jax
+def test_numbers_of_numpy_are_taken():
+    parallel = ours.TransformerParallel(np.int64(1), np.int32(1))
+    assert (type(parallel.data_parallel), type(parallel.model_parallel)) == (int, int)
+
+
+@on_jax
 def test_too_few_devices_and_other_axes_are_refused():
     with pytest.raises(ValueError, match=r"`model_parallel`, 999, must be the number of devices"):
         ours.TransformerParallel(1, 999)

@@ -183,6 +183,8 @@ WITHOUT_NUMBERS = {
     "callbacks.ExactResume",
     "callbacks.MeasuredTensorBoard",  # Keras's own arguments
     "decoding.DecodeResult",
+    "distribution.TransformerParallel",  # tests/test_distribution.py
+    "distribution.transformer_layout_map",
     "decoding.Search",  # all its arguments are those of a search
     "interop.load_ctranslate2",
     "interop.load_hugging_face",

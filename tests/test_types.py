@@ -20,6 +20,7 @@ MODULES = [
     "keras_transformer.callbacks",
     "keras_transformer.checks",
     "keras_transformer.decoding",
+    "keras_transformer.distribution",
     "keras_transformer.interop",
     "keras_transformer.layers",
     "keras_transformer.lora",

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("sentencepiece", "characters", "words"),
         help="what tokens are (Marian, CTranslate2; default: sentencepiece)",
     )
+    parser.add_argument(
+        "--source-eos",
+        action=argparse.BooleanOptionalAction,
+        help="whether sources end in </s> (CTranslate2; default: as its config.json says. Those "
+        "converted from Hugging Face need it, though it says no)",
+    )
     parser.epilog = examples(
         "import opus-mt-en-de --output runs/en-de",
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
@@ -59,19 +65,19 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_new_directory(args.output)
     check_files(args.source_tokenizer, args.target_tokenizer)
     use_tensorflow()
-    from keras_transformer.recipes.imported import LANGUAGES, TOKENIZERS, import_model, system_of
+    from keras_transformer.recipes.imported import OPTIONS, import_model, system_of
 
     system = system_of(args.directory)
     program.say(f"Reading {args.directory} ({system}) ...")
-    names = LANGUAGES + TOKENIZERS
-    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     translator = import_model(args.directory, args.output, **options)
     model = translator.model
     sizes = " and ".join(f"{size:,}" for size in dict.fromkeys(model.vocabulary_sizes))
     search = in_words(translator.search)
     program.say(
         f"{args.output}: {model.count_params():,} weights, {model.num_encoder_layers} and "
-        f"{model.num_decoder_layers} layers, {sizes} pieces, {search}"
+        f"{model.num_decoder_layers} layers, {sizes} pieces, {search}, "
+        f"sources {'with' if translator.source_eos else 'without'} an end"
     )
     return {
         "output": args.output,

@@ -19,8 +19,15 @@ SYSTEMS = {
     "marian": ("decoder.yml", "model.npz"),
     "hugging-face": ("config.json",),
 }
-LANGUAGES = ("source_language", "target_language")  # which Hugging Face's models are told
-TOKENIZERS = ("source_tokenizer", "target_tokenizer", "tokenization")
+# Each option of an import, and the systems whose loader takes it.
+OPTIONS = {
+    "source_language": ("hugging-face",),
+    "target_language": ("hugging-face",),
+    "source_tokenizer": ("marian", "ctranslate2"),
+    "target_tokenizer": ("marian", "ctranslate2"),
+    "tokenization": ("marian", "ctranslate2"),
+    "source_eos": ("ctranslate2",),
+}
 # What a translator of an import has beside its search, and a training needs too.
 KEPT = ("source_tag", "target_tag", "source_eos")
 
@@ -52,11 +59,11 @@ def load_imported(directory: str | PathLike[str], **options: Any) -> Translator:
 
 def check_options(system: str, options: Iterable[str]) -> None:
     """Raises `ValueError` for an option that the loader of the system does not take."""
-    others = TOKENIZERS if system == "hugging-face" else LANGUAGES
     for name in options:
-        if name in others:
-            takers = "marian or ctranslate2" if name in TOKENIZERS else "hugging-face"
-            raise ValueError(f"`{name}` needs a model of {takers}. Received: one of {system}")
+        takers = OPTIONS.get(name, (system,))
+        if system not in takers:
+            listed = " or ".join(takers)
+            raise ValueError(f"`{name}` needs a model of {listed}. Received: one of {system}")
 
 
 def import_model(

@@ -108,6 +108,24 @@ def test_training_goes_on_from_the_import_and_leaves_again(imported, command, fi
     assert again.model.num_decoder_layers == 2
 
 
+def test_sources_get_the_end_that_config_json_does_not_name(theirs, command, tmp_path):
+    pytest.importorskip("ctranslate2")
+    from keras_transformer.interop import save_ctranslate2
+
+    translator = load_hugging_face(theirs, jit_compile=False)
+    without = Translator(**{**translator.settings, "source_eos": False})
+    save_ctranslate2(without, tmp_path / "theirs")
+    for options, says, has in (([], "without", False), (["--source-eos"], "with", True)):
+        output = tmp_path / says
+        status, out, err = command("import", tmp_path / "theirs", *options, "--output", output)
+        assert status == 0, err
+        assert f"sources {says} an end" in out + err
+        assert read_imported(output)["options"]["source_eos"] is has
+    status, _, err = command("import", theirs, "--source-eos", "--output", tmp_path / "other")
+    assert status == 1
+    assert "`source_eos` needs a model of ctranslate2. Received: one of hugging-face" in err
+
+
 def test_what_is_no_model_is_refused_before_anything_is_loaded(imported, command, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = command("import", tmp_path / "empty", "--output", tmp_path / "run")
