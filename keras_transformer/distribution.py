@@ -56,7 +56,7 @@ def transformer_layout_map(mesh: Any) -> Any:
     ...     devices = keras.distribution.list_devices()[:1]
     ...     mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices)
     ...     layouts = transformer_layout_map(mesh)
-    ...     layouts["decoder/layer_0/feed_forward/outer/kernel"].axes
+    ...     axes = layouts["decoder/layer_0/feed_forward/outer/kernel"].axes  # ("model", None)
     """
     check_backend()
     if set(mesh.axis_names) != {BATCH, MODEL}:
@@ -119,10 +119,10 @@ class TransformerParallel(keras.distribution.ModelParallel):
         layout = super().get_variable_layout(variable)
         for size, axis in zip(variable.shape, layout.axes, strict=True):
             if axis == MODEL and size % self.model_parallel:
-                own = [
-                    size for path, (_, size) in LAYOUTS.items() if re.fullmatch(path, variable.path)
-                ]
-                name = own[0] if own else "each size"
+                names = (
+                    name for path, (_, name) in LAYOUTS.items() if re.fullmatch(path, variable.path)
+                )
+                name = next(names, "each size")
                 raise ValueError(
                     f"{name} must be a multiple of `model_parallel`, {self.model_parallel}: choose "
                     f"another size, or another number of devices. Received: {variable.path} of "
