@@ -442,7 +442,7 @@ KINDS: dict[Any, Kind] = {
     tuple[float, ...]: Kind("number", (float, int), is_many=True),
 }
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-TRANSFORMER_ONLY = ("num_heads", "d_ff", "norm_first", "position", "inner_dropout", "remat", "r_drop")  # noqa: E501  # fmt: skip
+TRANSFORMER_ONLY = ("num_heads", "d_ff", "norm_first", "position", "inner_dropout", "remat", "r_drop", "model_parallel")  # noqa: E501  # fmt: skip
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 
 # Each is the defaults of `Settings` with these in their place.

@@ -86,18 +86,17 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
     ValueError: nowhere.en: there is no such file. Check the path.
     """
     check_environment(settings)
-    policy = keras.config.dtype_policy()
+    policy, distribution = keras.config.dtype_policy(), keras.distribution.distribution()
     keras.utils.set_random_seed(settings.seed)
-    keras.config.set_dtype_policy(settings.precision)
-    before = keras.distribution.distribution()
-    if settings.data_parallel * settings.model_parallel > 1:
-        parts = settings.data_parallel, settings.model_parallel
-        keras.distribution.set_distribution(TransformerParallel(*parts))
     try:
+        keras.config.set_dtype_policy(settings.precision)
+        if settings.data_parallel * settings.model_parallel > 1:
+            parts = settings.data_parallel, settings.model_parallel
+            keras.distribution.set_distribution(TransformerParallel(*parts))
         return go_through(settings, RunDirectory(output))
     finally:
         keras.config.set_dtype_policy(policy)
-        keras.distribution.set_distribution(before)
+        keras.distribution.set_distribution(distribution)
 
 
 def go_through(settings: Settings, directory: RunDirectory) -> Run:

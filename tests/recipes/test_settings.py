@@ -100,6 +100,7 @@ TEXT = dict(train=("a", "b"))
         (dict(both_directions=1, separate_vocabularies=True), "needs one vocabulary"),
         (dict(steps_per_execution=2), "above 1 needs `backend` 'jax'"),
         (dict(data_parallel=2), "`data_parallel` above 1 needs `backend` 'jax'"),
+        (dict(model="recurrent", model_parallel=2, backend="jax"), "needs `model` 'transformer'"),
         (dict(model_parallel=8, backend="jax"), "`num_heads` must be a multiple of `model_par"),
         (dict(lowercase=True), "need `format` 'text'"),
         (dict(normalization="nfc"), "need `format` 'text'"),
