@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.layers.token_embedding import TokenEmbedding
 
 __all__ = ["enable_lora", "merge_lora"]
 
@@ -17,6 +18,7 @@ def enable_lora(
     rank: int,
     alpha: float | None = None,
     names: Sequence[str] = ("query", "value"),
+    embeddings: bool = False,
 ) -> int:
     """Trains a low-rank change of some matrices of a model, and freezes everything else.
 
@@ -29,6 +31,8 @@ def enable_lora(
         alpha: scale of the change; `rank` when None.
         names: the names of the matrices: "query", "key", "value" and "attention_output" of each
             attention, "inner", "gate" and "outer" of each feed-forward network.
+        embeddings: whether each `TokenEmbedding` is trained whole, its logits bias too. The new
+            pieces of `interop.resize_vocabulary` need it.
 
     Returns:
         The number of matrices that change.
@@ -58,11 +62,15 @@ def enable_lora(
     if not chosen:
         known = ", ".join(sorted({layer.name for layer in matrices_of(model)}))
         raise ValueError(f"`names` must be some of {known}. Received: names={tuple(names)!r}")
+    embeddings = arguments.boolean("embeddings", embeddings)
     model.trainable = True
     for weight in model.trainable_weights:
         weight.trainable = False
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha=alpha)
+    whole = [layer for layer in model._flatten_layers() if isinstance(layer, TokenEmbedding)]
+    for weight in [weight for layer in whole if embeddings for weight in layer.weights]:
+        weight.trainable = True
     return len(chosen)
 
 

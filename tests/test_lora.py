@@ -46,6 +46,25 @@ def test_the_changes_alone_are_trained(trained):
     assert len(moved) == 2 * (3 + 2)
 
 
+def test_embeddings_are_trained_whole_if_asked():
+    sizes = dict(num_layers=1, d_model=8, num_heads=2, d_ff=12, dropout=0.0)
+    model = Transformer(20, **sizes, tie_output=False, logits_bias=True)
+    model.build()
+    enable_lora(model, rank=2, names=("query",), embeddings=True)
+    before = {weight.path: array(weight) for weight in model.weights}
+    model.compile(optimizer=keras.optimizers.Adam(0.05), loss=MaskedCrossentropy())
+    model.fit((SOURCES, TARGETS), LABELS, epochs=2, verbose=0)
+    moved = {w.path for w in model.weights if not (array(w) == before[w.path]).all()}
+    assert moved == {w.path for w in model.trainable_weights}
+    names = {path.rsplit("/", 1)[-1] for path in moved}
+    assert names == {
+        "embeddings", "reverse_embeddings", "logits_bias", "lora_kernel_a", "lora_kernel_b",
+    }  # fmt: skip
+    expected = array(model((SOURCES, TARGETS)))
+    merged = merge_lora(model)
+    np.testing.assert_allclose(array(merged((SOURCES, TARGETS))), expected, atol=1e-6)
+
+
 def test_merged_it_computes_the_same_without_the_change(trained, tmp_path):
     model, _, _ = trained
     expected = array(model((SOURCES, TARGETS)))
@@ -74,6 +93,8 @@ def test_bad_arguments_are_refused():
         enable_lora(model, 2, names=("keys",))
     with pytest.raises(ValueError, match="`rank` must be a positive integer"):
         enable_lora(model, 0)
+    with pytest.raises(ValueError, match="`embeddings` must be"):
+        enable_lora(model, 2, embeddings="all")
     enable_lora(model, 2)
     with pytest.raises(ValueError, match="no LoRA yet"):
         enable_lora(model, 2)
