@@ -2,10 +2,12 @@
 
     python -m benchmarks.step_limits --size base [--quantize int8] [--in-one-piece]
 
-A step is the difference of two searches of 40 and 8 forced tokens, a thirty-second of it: encoder
-and start are left out. Its products alone are the decoder's projections and logits, one after the
-other, compiled by XLA too. The limits are what the machine multiplies and reads, measured here on
-large matrices: all products of a step at that speed, and all its weights read once.
+Each layout of the matrices, "rows" and "columns", has a table: `keras-transformer export --layout`
+takes the faster one. A step is the difference of two searches of 40 and 8 forced tokens, a
+thirty-second of it: encoder and start are left out. Its products alone are the decoder's
+projections and logits, one after the other, compiled by XLA too. The limits are what the machine
+multiplies and reads, measured here on large matrices: all products of a step at that speed, and all
+its weights read once.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from keras_transformer.serving.id_functions import barrier
 from keras_transformer.text import CharacterTokenizer
 
 FEW, MANY, STEPS = 8, 40, 32
+LAYOUTS = ("rows", "columns")
 
 
 def main():
@@ -32,6 +35,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--quantize", choices=["int8"])
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
     parser.add_argument("--in-one-piece", action="store_true", help="no halves side by side")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row of the table")
@@ -41,11 +45,20 @@ def main():
 
     model = Transformer(VOCAB, **SIZES[args.size])
     model.build()
-    print(f"\n{args.size}, {args.quantize or 'float32'}, milliseconds a step")
+    for layout in args.layouts:
+        if args.quantize and layout == "columns":
+            print("\nint8 has rows alone: columns are slower")
+        else:
+            print_table(model, layout, flops, bandwidth, args)
+
+
+def print_table(model, layout, flops, bandwidth, args):
+    """Measures and prints a row for each search and batch size."""
+    print(f"\n{args.size}, {args.quantize or 'float32'} in {layout}, milliseconds a step")
     columns = ("search", "step", "products", "to multiply", "to read", "products' part")
     print(f"{'':<22}" + "".join(f"{column:>16}" for column in columns), flush=True)
     for beam in (1, 4):
-        searches = {length: searched(model, beam, length, args) for length in (FEW, MANY)}
+        searches = {length: searched(model, beam, length, layout, args) for length in (FEW, MANY)}
         longest = searches[MANY]
         products = products_of(longest.model)
         macs, size = work_of(longest.model)
@@ -71,12 +84,14 @@ def main():
             print(f"{name:<22}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
 
 
-def searched(model, beam, length, args):
+def searched(model, beam, length, layout, args):
     """The translator's functions of ids, its outputs of exactly `length` tokens."""
     forced = {"min_length": length}
     search = GreedySearch(**forced) if beam == 1 else BeamSearch(beam, **forced)
     options = {"search": search, "max_length": length, "quantize": args.quantize}
-    functions = Translator(model, CharacterTokenizer.train(["any"]), **options).id_functions
+    tokenizer = CharacterTokenizer.train(["any"])
+    translator = Translator(model, tokenizer, layout=layout, **options)
+    functions = translator.for_export().id_functions
     if args.in_one_piece:
         functions.search_ids.least_rows_to_halve = None
     return functions
