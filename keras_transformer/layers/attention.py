@@ -14,6 +14,7 @@ from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, 
 # Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
 MASKED_SCORE = -1e30
 # Blocks of a local window have at least this length: shorter blocks make too many small products.
+SMALLEST_ROOM = 32  # positions that a decoding step reads at least
 SMALLEST_BLOCK = 64
 
 
@@ -165,6 +166,52 @@ def cached_attention(
     # -> (batch, heads, query, value_dim) -> (batch, query, heads, value_dim)
     context = ops.reshape(context, (batch, heads, queries, values.shape[-1]))
     return ops.transpose(context, (0, 2, 1, 3)), weights
+
+
+def written_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: BooleanMask,
+    bias: Tensor | None,
+    written: Tensor,
+    beams: int,
+) -> Tensor:
+    """The context of `cached_attention` to the positions that are written, in time of their number.
+
+    Only the first 32, 128, 512, ... positions are read, the fewest that hold the `written` ones.
+
+    Args:
+        query, keys, values, mask, bias: as in `cached_attention`.
+        written: integer tensor, how many positions are written.
+        beams: adjacent slots of each position.
+    """
+    slots = keys.shape[2]
+    rooms = [] if slots is None else rooms_within(slots // beams)
+
+    def read(positions: int) -> Callable[[], Tensor]:
+        size = positions * beams
+        part = (..., slice(size))
+        return lambda: cached_attention(
+            query,
+            keys[:, :, :size],
+            values[:, :, :size],
+            mask[part],
+            None if bias is None else bias[part],
+        )[0]
+
+    if len(rooms) < 2:
+        return cached_attention(query, keys, values, mask, bias)[0]
+    which = sum(ops.cast(written > room, "int32") for room in rooms[:-1])
+    return ops.switch(which, [read(room) for room in rooms])
+
+
+def rooms_within(positions: int) -> list[int]:
+    """32, 128, 512, ... below `positions`, and `positions`."""
+    rooms = [SMALLEST_ROOM]
+    while rooms[-1] < positions:
+        rooms.append(rooms[-1] * 4)
+    return [*rooms[:-1], positions]
 
 
 def local_attention(

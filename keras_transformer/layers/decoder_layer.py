@@ -268,6 +268,7 @@ class DecoderLayer(Block):
             *cache,
             visible_slots(index, cache[0].shape[2] or ops.shape(cache[0])[2], self.window, paths),
             index,
+            index + 1,
         )
         attended = ops.reshape(attended, ops.shape(inputs))  # -> (rows, 1, d_model)
         hidden = self.self_attention_residual.leave(inputs, attended)

@@ -18,6 +18,7 @@ from keras_transformer.layers.attention import (
     local_attention,
     per_head,
     scaled_dot_product_attention,
+    written_attention,
 )
 from keras_transformer.layers.attention_axes import AttentionAxes, check_lengths
 from keras_transformer.layers.composite import Composite
@@ -451,6 +452,7 @@ class MultiHeadAttention(Composite):
         values: Tensor,
         mask: BooleanMask,
         index: Tensor | None = None,
+        written: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Attends from one decoding step to cached keys and values; see `cached_attention`.
 
@@ -465,7 +467,13 @@ class MultiHeadAttention(Composite):
             queries = self.position.rotate(queries, here)
             slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
             bias = self.position.bias(here, slots, True)
-        context, weights = cached_attention(queries, keys, values, mask, bias)
+        weights = None
+        if written is None:
+            context, weights = cached_attention(queries, keys, values, mask, bias)
+        else:
+            context = written_attention(
+                queries, keys, values, mask, bias, written, length_of(query)
+            )
         if self.use_gate:
             context = context * step_product(self.gate_dense, query)
         output = step_product(self.output_dense, context)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import Decoder, DecoderLayer
+from keras_transformer.layers import Decoder, DecoderLayer, attention
 from tests.backends import WAYS, array, gradients, normal, prepared, randomise, with_mask
 from tests.layers.blocks import BATCH, D_FF, D_MODEL, HEADS, SOURCE, TARGET, inputs_of
 from tests.selection import spread
@@ -163,7 +163,8 @@ def test_beams_of_a_sentence_read_its_memory():
     np.testing.assert_allclose(array(weights), last.swapaxes(1, 2), atol=1e-6)
 
 
-def test_beams_that_follow_paths_equal_their_whole_prefixes():
+@pytest.mark.parametrize("rooms", ["one", "several"])
+def test_beams_that_follow_paths_equal_their_whole_prefixes(rooms, monkeypatch):
     decoder, beams = stack(), 3
     memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
     projected = decoder.project_memory(memory, mask)
@@ -171,6 +172,10 @@ def test_beams_that_follow_paths_equal_their_whole_prefixes():
     inputs = normal(6, BATCH, TARGET, beams, D_MODEL)  # what is read in each slot
     paths = np.broadcast_to(np.arange(beams)[None, :, None], (BATCH, beams, TARGET + 1)).copy()
     caches = decoder.start_cache(BATCH, TARGET, beams)
+    if rooms == "several":  # 2, 8 and TARGET positions; what is NaN must not be read
+        monkeypatch.setattr(attention, "SMALLEST_ROOM", 2)
+        late = np.arange(TARGET * beams)[:, None] >= 8 * beams
+        caches = keras.tree.map_structure(lambda slots: ops.where(late, np.nan, slots), caches)
     for index in range(STEPS):
         found, caches, _ = decoder.step(
             ops.convert_to_tensor(inputs[:, index].reshape(BATCH * beams, 1, D_MODEL)),
