@@ -9,7 +9,8 @@ trains a small Marian model for some epochs, in a process of its own. Then, one 
 * the loss and BLEU (greedy, sacreBLEU 13a) on the validation texts, there and here;
 * the same after each epoch of `model.fit` here;
 * the logits before and after 200 words became pieces of the vocabulary;
-* BLEU of the SavedModel of the result, and on the test texts.
+* the extended model after an epoch, exported, and asked through `keras-transformer serve`;
+* BLEU of the SavedModel of the one before, and on the test texts.
 
 What is written stays in `--output`; the training there is not repeated.
 """
@@ -17,9 +18,11 @@ What is written stays in `--output`; the training there is not repeated.
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -230,17 +233,61 @@ def train_here(args, theirs):
         f"{len(words)} pieces more, as {' '.join(words[:3])}: in {len(plain)} sentences without "
         f"them the logits of the old ones differ by at most {max(differences):.1e}"
     )
+    data = translation_dataset(
+        *texts_of(args, "train", args.pairs), extended.source_tokenizer, extended.target_tokenizer,
+        tokens_per_batch=2048, seed=1, verbose=False,
+    )  # fmt: skip
+    rate = float(model.optimizer.learning_rate)
+    extended.model.compile(FusedAdam(rate, beta_2=0.98, epsilon=1e-9), model.loss)
+    extended.model.fit(data, epochs=1, verbose=0, shuffle=False)
+    found = extended(source)
+    places = [number for number, text in enumerate(source) if number not in set(plain)]
+    print(f"extended, after an epoch: BLEU {bleu_of(found, target):.2f}", flush=True)
+    extended.export(args.output / "extended", verbose=False)
+    answers = served(args.output / "extended", [source[number] for number in places])
+    same = answers == [found[number] for number in places]
+    print(f"{len(places)} texts with new pieces, asked through `serve`: as in Python: {same}")
+
     exported = args.output / "export"
     translator.export(exported, verbose=False)
-    served = load(exported).signatures["serving_default"]
+    signature = load(exported).signatures["serving_default"]
     for split in ("val", "test_2016_flickr"):
         source, target = texts_of(args, split)
         found = []
         for first in range(0, len(source), 64):
-            answer = served(text=keras.ops.convert_to_tensor(source[first : first + 64]))
+            answer = signature(text=keras.ops.convert_to_tensor(source[first : first + 64]))
             found += [text.decode("utf-8") for text in answer["translation"].numpy()]
         same = found == translator(source)
         print(f"SavedModel, {split}: BLEU {bleu_of(found, target):.2f}; as in Python: {same}")
+
+
+def served(directory, texts):
+    """The translations of `texts` by a server of its own process."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "keras_transformer", "serve", directory, "--port", port]
+    server = subprocess.Popen([*command, "--no-warm-up"], stdout=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}/v1/models/translator"
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(address, timeout=5).close()
+                break
+            except OSError:
+                if server.poll() is not None:
+                    raise
+                time.sleep(0.5)
+        answers = []
+        for first in range(0, len(texts), 32):
+            body = json.dumps({"inputs": {"text": texts[first : first + 32]}}).encode()
+            request = urllib.request.Request(f"{address}:predict", body)
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                answers += json.load(answer)["outputs"]["translation"]
+        return answers
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def logits_of(translator, source, target):
