@@ -38,7 +38,7 @@ LEVELS = {
     "layers": (1, 0),
     "checks": (2, 0),
     "distribution": (1, 0),
-    "lora": (1, 0),
+    "lora": (1, 1),
     "models": (2, 0),
     "callbacks": (2, 0),
     "plots": (2, 0),

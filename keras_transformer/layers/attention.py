@@ -132,8 +132,13 @@ def attention_with_weights(
 
 
 def cached_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: BooleanMask, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: BooleanMask,
+    bias: Tensor | None = None,
+    written: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """Attention of one decoding step to cached keys and values, and its weights.
 
     Args:
@@ -142,11 +147,15 @@ def cached_attention(
             heads come first, so that the products read contiguous memory.
         mask: boolean, broadcastable to (batch, 1, query, slots).
         bias: float32 (1, heads, 1, slots), or None.
+        written: integer tensor, how many positions of as many slots as queries hold something.
+            The others are not read. None where all do.
 
     Returns:
         The context (batch, query, heads, value_dim), 0 for a query without any allowed key, and
-        the float32 weights (batch, heads, query, slots).
+        the float32 weights (batch, heads, query, slots), or None with `written`.
     """
+    if written is not None:
+        return attention_to_written(query, keys, values, mask, bias, written), None
     batch, queries, heads, key_dim = ops.shape(query)
     shared, slots = keys.shape[1], ops.shape(keys)[2]
     groups = heads // shared  # heads of queries that read the same keys become more queries
@@ -168,40 +177,29 @@ def cached_attention(
     return ops.transpose(context, (0, 2, 1, 3)), weights
 
 
-def written_attention(
+def attention_to_written(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     mask: BooleanMask,
     bias: Tensor | None,
     written: Tensor,
-    beams: int,
 ) -> Tensor:
-    """The context of `cached_attention` to the positions that are written, in time of their number.
+    """The context of `cached_attention` alone, from the first 32, 128, 512, ... positions.
 
-    Only the first 32, 128, 512, ... positions are read, the fewest that hold the `written` ones.
-
-    Args:
-        query, keys, values, mask, bias: as in `cached_attention`.
-        written: integer tensor, how many positions are written.
-        beams: adjacent slots of each position.
+    It reads the fewest of them that hold the positions `written`, so a step with long room takes no
+    more time than one with little.
     """
-    slots = keys.shape[2]
+    beams, slots = query.shape[1], keys.shape[2]
     rooms = [] if slots is None else rooms_within(slots // beams)
-
-    def read(positions: int) -> Callable[[], Tensor]:
-        size = positions * beams
-        part = (..., slice(size))
-        return lambda: cached_attention(
-            query,
-            keys[:, :, :size],
-            values[:, :, :size],
-            mask[part],
-            None if bias is None else bias[part],
-        )[0]
-
     if len(rooms) < 2:
         return cached_attention(query, keys, values, mask, bias)[0]
+
+    def read(room: int) -> Callable[[], Tensor]:
+        first = (..., slice(room * beams))  # along the last axis
+        part = keys[:, :, : room * beams], values[:, :, : room * beams], mask[first]
+        return lambda: cached_attention(query, *part, None if bias is None else bias[first])[0]
+
     which = sum(ops.cast(written > room, "int32") for room in rooms[:-1])
     return ops.switch(which, [read(room) for room in rooms])
 

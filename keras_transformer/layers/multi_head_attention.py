@@ -18,7 +18,6 @@ from keras_transformer.layers.attention import (
     local_attention,
     per_head,
     scaled_dot_product_attention,
-    written_attention,
 )
 from keras_transformer.layers.attention_axes import AttentionAxes, check_lengths
 from keras_transformer.layers.composite import Composite
@@ -453,12 +452,13 @@ class MultiHeadAttention(Composite):
         mask: BooleanMask,
         index: Tensor | None = None,
         written: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attends from one decoding step to cached keys and values; see `cached_attention`.
 
         All queries (batch, query, width) are at position `index`, and each position has as many
-        adjacent slots as there are queries. Without an `index` there are no positions. Returns the
-        output (batch, query, width) and the weights.
+        adjacent slots as there are queries. Without an `index` there are no positions. `written`
+        is the number of positions that hold something. Returns the output (batch, query, width),
+        and the weights where `written` is None.
         """
         queries = step_product(self.query_dense, query)
         bias = None
@@ -467,13 +467,7 @@ class MultiHeadAttention(Composite):
             queries = self.position.rotate(queries, here)
             slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
             bias = self.position.bias(here, slots, True)
-        weights = None
-        if written is None:
-            context, weights = cached_attention(queries, keys, values, mask, bias)
-        else:
-            context = written_attention(
-                queries, keys, values, mask, bias, written, length_of(query)
-            )
+        context, weights = cached_attention(queries, keys, values, mask, bias, written)
         if self.use_gate:
             context = context * step_product(self.gate_dense, query)
         output = step_product(self.output_dense, context)
