@@ -11,10 +11,17 @@ import numpy as np
 # Tensors in annotations. Each backend has a tensor class of its own, and NumPy arrays count too,
 # so a type checker takes them all for `Any`. The name says the dtype and the shape.
 Tensor: TypeAlias = Any  # of any dtype and shape
-Ids: TypeAlias = Any  # integers (batch, length), token ids
-BooleanMask: TypeAlias = Any  # booleans (batch, length), True at real positions
+Ids: TypeAlias = Any  # integers (batch, length): token ids, or the numbers of segments
+# Booleans (batch, length), True at the positions that count, False at padding. For inputs with more
+# axes, as attention over `attention_axes` takes them, (batch, *axes).
+PaddingMask: TypeAlias = Any
+# Booleans (batch, query, key) or (batch, heads, query, key), True where a query may attend. Axes of
+# size 1 broadcast. With more axes, (batch, *other axes, [heads,] *query axes, *key axes).
+AttentionMask: TypeAlias = Any
+BooleanMask: TypeAlias = Any  # booleans of any shape
+BeamPaths: TypeAlias = Any  # int32 (batch, beam, length), the slot of each beam at each position
 Logits: TypeAlias = Any  # floats (..., vocab), before the softmax
-LogProbs: TypeAlias = Any  # float32 (..., vocab), after the log-softmax
+LogProbs: TypeAlias = Any  # float32 (..., vocab), log-probabilities by the token that comes next
 Scores: TypeAlias = Any  # float32 (batch, hypotheses), log-probabilities under a length penalty
 Shape: TypeAlias = tuple[Any, ...]  # sizes, None for one that is not known in advance
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Logits, Shape, Tensor
+from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.masking import integer_ids, padding_mask, zero_masked
 from keras_transformer.replicas import share_loss, sum_over_replicas
 
@@ -14,7 +14,7 @@ __all__ = ["MaskedCrossentropy"]
 
 
 def token_crossentropy(
-    labels: Tensor, logits: Logits, label_smoothing: float = 0.0, mask: BooleanMask | None = None
+    labels: Ids, logits: Logits, label_smoothing: float = 0.0, mask: PaddingMask | None = None
 ) -> Tensor:
     """Cross-entropy of each position, (batch, length), against labels smoothed over the vocabulary.
 
@@ -52,7 +52,7 @@ def token_crossentropy(
 
 
 def symmetric_divergence(
-    first_logits: Logits, second_logits: Logits, mask: BooleanMask | None = None
+    first_logits: Logits, second_logits: Logits, mask: PaddingMask | None = None
 ) -> Tensor:
     """`KL(p || q) + KL(q || p)` of each position, (batch, length): 0 where `mask` is False.
 
@@ -62,7 +62,7 @@ def symmetric_divergence(
     """
 
     @ops.custom_gradient
-    def divergence(first: Tensor, second: Tensor) -> tuple[Tensor, Any]:
+    def divergence(first: Logits, second: Logits) -> tuple[Tensor, Any]:
         normalisers = ops.logsumexp(first, -1), ops.logsumexp(second, -1)
 
         def distributions() -> tuple[Tensor, Tensor, Tensor]:
@@ -158,12 +158,12 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
-    def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
+    def __call__(self, y_true: Ids, y_pred: Logits, sample_weight: Any = None) -> Tensor:
         """Returns the mean over real tokens, each of which `sample_weight` multiplies."""
         return self.mean_over_tokens(self.call(y_true, y_pred), y_true, y_pred, sample_weight)
 
     def mean_over_tokens(
-        self, values: Tensor, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None
+        self, values: Tensor, y_true: Ids, y_pred: Logits, sample_weight: Any = None
     ) -> Tensor:
         """The mean of `values`, (batch, length), that the loss takes of cross-entropies."""
         mask = token_weights(y_true, y_pred, self.pad_id)
@@ -177,7 +177,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             total = ops.divide_no_nan(total, sum_over_replicas(ops.sum(weights)))
         return share_loss(total)
 
-    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+    def call(self, y_true: Ids, y_pred: Logits) -> Tensor:
         """Returns the loss of each position, 0 at padding."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         return token_crossentropy(y_true, y_pred, self.label_smoothing, mask)
@@ -192,7 +192,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         }
 
 
-def token_weights(labels: Tensor, logits: Logits, pad_id: int) -> Tensor:
+def token_weights(labels: Ids, logits: Logits, pad_id: int) -> PaddingMask:
     """True at real tokens, (batch, length), after a check of both shapes."""
     labels, logits = ops.convert_to_tensor(labels), ops.convert_to_tensor(logits)
     shapes = _known_shape(labels), _known_shape(logits)
@@ -204,12 +204,12 @@ def token_weights(labels: Tensor, logits: Logits, pad_id: int) -> Tensor:
     return padding_mask(integer_labels(labels), pad_id)
 
 
-def integer_labels(labels: Tensor) -> Tensor:
+def integer_labels(labels: Ids) -> Ids:
     """Labels as int32, after a check that they are ids."""
     return ops.cast(integer_ids("y_true", labels), "int32")
 
 
-def checked_sample_weight(sample_weight: Any, mask: BooleanMask) -> Tensor:
+def checked_sample_weight(sample_weight: Any, mask: PaddingMask) -> Tensor:
     """Weights as float32, (batch, length) or (batch, 1), after a check that they fit `mask`."""
     weights = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     shape, (batch, length) = _known_shape(weights), tuple(mask.shape)
@@ -234,7 +234,7 @@ def _known_shape(tensor: Tensor) -> Shape | None:
 
 def mean_divergence(
     loss: Any,
-    labels: Tensor,
+    labels: Ids,
     first_logits: Logits,
     second_logits: Logits,
     sample_weight: Any = None,

@@ -7,7 +7,14 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
+from keras_transformer.arguments import (
+    AttentionMask,
+    BooleanMask,
+    Ids,
+    PaddingMask,
+    Shape,
+    Tensor,
+)
 
 __all__ = [
     "causal_mask",
@@ -28,7 +35,7 @@ LARGEST_EXACT = {
 }
 
 
-def padding_mask(ids: Ids, pad_id: int = 0) -> BooleanMask:
+def padding_mask(ids: Ids, pad_id: int = 0) -> PaddingMask:
     """Marks the real tokens of a batch of ids.
 
     `mask[b, k] = (ids[b, k] != pad_id)`
@@ -54,7 +61,7 @@ def padding_mask(ids: Ids, pad_id: int = 0) -> BooleanMask:
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(length: Any, key_length: Any = None) -> BooleanMask:
+def causal_mask(length: Any, key_length: Any = None) -> AttentionMask:
     """Lets each position attend to itself and to what is before it.
 
     `mask[0, q, k] = (k <= q)`
@@ -79,7 +86,7 @@ def causal_mask(length: Any, key_length: Any = None) -> BooleanMask:
     return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
 
 
-def local_mask(length: Any, window: int, key_length: Any = None) -> BooleanMask:
+def local_mask(length: Any, window: int, key_length: Any = None) -> AttentionMask:
     """Lets each position attend to the `window` positions on either side of it, and to itself.
 
     `mask[0, q, k] = (|q - k| <= window)`
@@ -110,7 +117,7 @@ def local_mask(length: Any, window: int, key_length: Any = None) -> BooleanMask:
     return ops.expand_dims(distance <= window, 0)
 
 
-def prefix_mask(prefix_lengths: Tensor, length: Any) -> BooleanMask:
+def prefix_mask(prefix_lengths: Tensor, length: Any) -> AttentionMask:
     """Lets positions see their whole prefix, and after it only what is before them.
 
     `mask[b, q, k] = (k <= q) or (k < prefix_lengths[b])`
@@ -141,7 +148,7 @@ def prefix_mask(prefix_lengths: Tensor, length: Any) -> BooleanMask:
     return ops.logical_or(causal_mask(length), in_prefix[:, None, :])
 
 
-def segment_mask(query_segments: Ids, key_segments: Ids | None = None) -> BooleanMask:
+def segment_mask(query_segments: Ids, key_segments: Ids | None = None) -> AttentionMask:
     """Keeps the sentences of a packed row blind to each other.
 
     `mask[b, q, k] = (query_segments[b, q] == key_segments[b, k])`
@@ -266,7 +273,7 @@ def boolean_mask(name: str, mask: BooleanMask) -> BooleanMask:
     return mask
 
 
-def integer_ids(name: str, ids: Ids, vocab_size: int | None = None) -> Ids:
+def integer_ids(name: str, ids: Tensor, vocab_size: int | None = None) -> Tensor:
     """Returns `ids` as an integer tensor, or raises `ValueError` when they are no ids.
 
     Whole floats are ids, as in Keras's `Embedding`: Keras makes floats of integers in inputs
@@ -302,7 +309,7 @@ def refuse_inexact(name: str, values: Tensor, dtype: str) -> None:
         )
 
 
-def _known_values(ids: Ids, tensor: Tensor) -> np.ndarray | None:
+def _known_values(ids: Tensor, tensor: Tensor) -> np.ndarray | None:
     """The values of `ids`, and of the `tensor` made of them, or None where nobody knows them yet.
 
     PyTorch trains eagerly, so a tensor on its accelerator is not read: a step would wait for it.
@@ -319,7 +326,7 @@ def _known_values(ids: Ids, tensor: Tensor) -> np.ndarray | None:
         return None
 
 
-def zero_masked(values: Tensor, mask: BooleanMask) -> Tensor:
+def zero_masked(values: Tensor, mask: PaddingMask | None) -> Tensor:
     """Replaces what is masked by 0, NaN too: values (batch, length, ...), mask (batch, length).
 
     A select, not a product: 0 times NaN is NaN, forward and in gradients.

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Logits, Tensor
+from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.losses import (
     checked_sample_weight,
     integer_labels,
@@ -49,7 +49,7 @@ class _Mean(_OfTokens, keras.metrics.Mean):
 class _TokenMean(_Mean):
     """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
 
-    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Ids, y_pred: Logits, sample_weight: Any = None) -> None:
         """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
@@ -94,7 +94,7 @@ class MaskedAccuracy(_TokenMean):
     ) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def token_values(self, labels: Tensor, logits: Logits) -> Tensor:
+    def token_values(self, labels: Ids, logits: Logits) -> Tensor:
         """1 where the likeliest token is the label, else 0."""
         predictions = ops.cast(ops.argmax(logits, axis=-1), "int32")
         return ops.cast(ops.equal(predictions, labels), "float32")
@@ -135,7 +135,7 @@ class Perplexity(_TokenMean):
     def __init__(self, pad_id: int = 0, name: str = "perplexity", dtype: str | None = None) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def token_values(self, labels: Tensor, logits: Logits) -> Tensor:
+    def token_values(self, labels: Ids, logits: Logits) -> Tensor:
         """Cross-entropy of each position."""
         return token_crossentropy(labels, logits)
 
@@ -176,7 +176,7 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
     def __init__(self, pad_id: int = 0, name: str = "tokens", dtype: str | None = None) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Ids, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch of labels; weights do not count."""
         mask = padding_mask(integer_labels(y_true), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
@@ -221,7 +221,7 @@ class PaddingRatio(_Mean):
     ) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Ids, y_pred: Any, sample_weight: Any = None) -> None:
         """Adds a batch of labels; weights do not count."""
         is_padding = ops.logical_not(padding_mask(integer_labels(y_true), self.pad_id))
         super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))

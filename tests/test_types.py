@@ -1,5 +1,6 @@
-"""Public names are annotated, and a user's type checker sees their types."""
+"""Public names are annotated, tensors by their shapes, and a user's type checker sees the types."""
 
+import ast
 import functools
 import importlib
 import inspect
@@ -37,6 +38,18 @@ MODULES = [
 ]
 TENSORFLOW_ONLY = {f"keras_transformer.{name}" for name in ("interop", "serving", "text")}
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+
+TENSOR_ROOMS = ("decoding", "layers", "losses", "masking", "metrics", "models")
+ALIASES = {  # of `arguments.py`: the names of parameters that have the alias's shape there
+    "AttentionMask": {"attention_mask", "memory_attention_mask"},
+    "BeamPaths": {"paths"},
+    "Ids": {"prefix_ids", "source_ids", "target_ids"},
+    "Logits": {"logits"},
+    "PaddingMask": {
+        *("inputs_mask", "key_mask", "label_mask", "memory_mask", "memory_padding_mask"),
+        *("padding_mask", "query_mask", "source_mask", "value_mask"),
+    },
+}
 
 IMPORTS = """
 import numpy as np
@@ -191,6 +204,84 @@ def test_missing_annotations_are_found(monkeypatch):
         "Example.load": ["path"],
         "Example.complete": [],
     }
+
+
+def parameters_of(tree):
+    """Gives (name, annotation, default) of each parameter of each function; "" for none."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        given = node.args
+        places = [*given.posonlyargs, *given.args]
+        defaults = [None] * (len(places) - len(given.defaults)) + given.defaults
+        pairs = [*zip(places, defaults, strict=True)]
+        pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        for place, default in pairs:
+            annotation = "" if place.annotation is None else ast.unparse(place.annotation)
+            yield place.arg, annotation, "" if default is None else ast.unparse(default)
+
+
+def fields_of(tree):
+    """Gives (name, annotation, default) of each field of each `NamedTuple`; "" for none."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef) or "NamedTuple" not in map(ast.unparse, node.bases):
+            continue
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign):
+                default = "" if line.value is None else ast.unparse(line.value)
+                yield ast.unparse(line.target), ast.unparse(line.annotation), default
+
+
+def other_aliases(tree):
+    """Names the parameters that are annotated with another alias than their name says."""
+    of_name = {name: alias for alias, names in ALIASES.items() for name in names}
+    return [
+        f"{name}: {annotation}"
+        for name, annotation, _ in parameters_of(tree)
+        if name in of_name and annotation not in (of_name[name], f"{of_name[name]} | None")
+    ]
+
+
+def vague_fields(tree):
+    """Names the fields that may be anything."""
+    return [name for name, kind, _ in fields_of(tree) if kind in ("Any", "list[Any]")]
+
+
+def unsaid_nones(tree):
+    """Names what is None by default, and may not be None by its annotation."""
+    return [
+        f"{name}: {annotation}"
+        for name, annotation, default in (*parameters_of(tree), *fields_of(tree))
+        if default == "None" and annotation and not re.search(r"\b(None|Any)\b", annotation)
+    ]
+
+
+ANNOTATION_RULES = (  # a rule, a bad source, and what the rule says of it
+    (other_aliases, "def f(x: Tensor, paths: Ids | None = None): ...", ["paths: Ids | None"]),
+    (vague_fields, "class A(NamedTuple):\n  x: Tensor\n  states: list[Any]", ["states"]),
+    (unsaid_nones, "def f(x: int, *, y: Tensor = None): ...", ["y: Tensor"]),
+    (unsaid_nones, "class A(NamedTuple):\n  x: Tensor = None\n  y: Any = None", ["x: Tensor"]),
+)
+
+
+@pytest.mark.parametrize("rule", dict.fromkeys(rule for rule, _, _ in ANNOTATION_RULES))
+def test_annotations_of_tensors_keep_the_rule(rule):
+    files = [path for room in TENSOR_ROOMS for path in (PACKAGE / room).glob("*.py")]
+    files += [path for room in TENSOR_ROOMS if (path := PACKAGE / f"{room}.py").exists()]
+    assert len(files) > 40
+    found = {path.name: rule(ast.parse(path.read_text(encoding="utf-8"))) for path in files}
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+@pytest.mark.parametrize(("rule", "source", "faults"), ANNOTATION_RULES)
+def test_a_bad_annotation_is_found(rule, source, faults):
+    assert rule(ast.parse(source)) == faults
+
+
+def test_aliases_are_those_of_the_package():
+    from keras_transformer import arguments
+
+    assert set(ALIASES) < set(vars(arguments))
 
 
 @pytest.fixture(scope="module")

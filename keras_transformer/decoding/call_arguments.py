@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Tensor
+from keras_transformer.arguments import Ids, PaddingMask, Tensor
 from keras_transformer.masking import boolean_mask, dtype_name, integer_ids
 
 LARGEST_INT32 = 2**31 - 1
@@ -92,7 +92,7 @@ def per_sentence(
     return ops.broadcast_to(ops.cast(tensor, dtype), (batch_size,))
 
 
-def checked_source_mask(source_mask: BooleanMask, batch_size: int | Tensor) -> BooleanMask:
+def checked_source_mask(source_mask: PaddingMask, batch_size: int | Tensor) -> PaddingMask:
     """Returns the mask, or raises `ValueError` for floats and unless it is (batch, source)."""
     mask = boolean_mask("source_mask", source_mask)
     return checked_rows("source_mask", mask, "source", batch_size)

@@ -101,7 +101,7 @@ class AppendingSearch(Search):
         lengths = now.lengths + ops.cast(ops.logical_not(now.finished), "int32")
         ended = ops.logical_or(tokens == task.eos_id, lengths >= task.limits)
         alignments = now.alignments
-        if alignments is not None:
+        if alignments is not None and attention is not None:
             # Written as (rows, 1, source).
             alignments = ops.slice_update(alignments, (0, now.index, 0), attention[:, None])
         return Progress(

@@ -8,19 +8,19 @@ from typing import NamedTuple, Self
 
 from keras import ops
 
-from keras_transformer.arguments import LogProbs, Tensor
+from keras_transformer.arguments import BeamPaths, Tensor
 from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Task
 from keras_transformer.decoding.step_function import State
 
 
-def read_along(values: Tensor, paths: Tensor) -> Tensor:
+def read_along(values: Tensor, paths: BeamPaths) -> Tensor:
     """Returns what `paths` (batch, n, length) meet in `values` (batch, length, slots)."""
     by_position = ops.transpose(paths, (0, 2, 1))  # -> (batch, length, n)
     read = ops.take_along_axis(values, by_position, axis=2)  # -> (batch, length, n)
     return ops.transpose(read, (0, 2, 1))  # -> (batch, n, length)
 
 
-def extend_paths(paths: Tensor, parents: Tensor, index: Tensor) -> Tensor:
+def extend_paths(paths: BeamPaths, parents: Tensor, index: Tensor) -> BeamPaths:
     """Returns the paths of the extensions, (batch, n, length): extension k goes on in slot k.
 
     `paths` are (batch, beam, length), `parents` (batch, n), and `index` is the new position.
@@ -30,7 +30,7 @@ def extend_paths(paths: Tensor, parents: Tensor, index: Tensor) -> Tensor:
     return ops.where(ops.arange(ops.shape(paths)[2]) >= index, own, paths)
 
 
-def take_attention(attention: Tensor | None, parents: Tensor, beams: int) -> Tensor:
+def take_attention(attention: Tensor | None, parents: Tensor, beams: int) -> Tensor | None:
     """Returns the attention of each parent, (batch, n, source), from that of all rows, or None."""
     if attention is None:
         return None
@@ -94,14 +94,14 @@ class Written(NamedTuple):
         )
 
     def with_position(
-        self, index: Tensor, tokens: Tensor, log_probs: LogProbs, attention: Tensor
+        self, index: Tensor, tokens: Tensor, log_probs: Tensor, attention: Tensor | None
     ) -> "Written":
         """Writes position `index`: tokens and log-probabilities (batch, slots), and attention.
 
         `attention` is (batch, slots, source), or None without alignments.
         """
         alignments = self.alignments
-        if alignments is not None:
+        if alignments is not None and attention is not None:
             alignments = ops.slice_update(alignments, (0, index, 0, 0), attention[:, None])
         return Written(
             ops.slice_update(self.tokens, (0, index, 0), tokens[:, None]),
@@ -109,7 +109,7 @@ class Written(NamedTuple):
             alignments,
         )
 
-    def read_tokens(self, task: Task, paths: Tensor) -> Tensor:
+    def read_tokens(self, task: Task, paths: BeamPaths) -> Tensor:
         """Returns the tokens after `bos_id` of each path, (batch * beam, max_length)."""
         tokens = read_along(self.tokens, paths)[:, :, 1:]  # -> (batch, beam, max_length)
         batch, beams = ops.shape(tokens)[:2]
@@ -162,7 +162,7 @@ class Beams(NamedTuple):
     index: Tensor  # int32 (), the position of the last tokens
     tokens: Tensor  # int32 (batch * beam,), the last token of each live hypothesis
     log_probs: Tensor  # float32 (batch, beam), sums over the tokens; -1e9 where none is live
-    paths: Tensor  # int32 (batch, beam, max_length + 1), the slot of each at each position
+    paths: BeamPaths  # int32 (batch, beam, max_length + 1), the slot of each at each position
     coverage: Tensor | None  # float32 (batch, beam, source), sums of attention; None without
     written: Written
     pool: Pool

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import LogProbs, Tensor
+from keras_transformer.arguments import Logits, LogProbs, Tensor
 from keras_transformer.decoding.greedy_search import AppendingSearch
 from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Task
 from keras_transformer.decoding.step_function import State, change_state
@@ -139,23 +139,23 @@ class Sampling(AppendingSearch):
         found = self.append_tokens(task, state, choose)
         return group_by_sentence(found, batch_size, samples)
 
-    def _sharpen(self, log_probs: LogProbs) -> LogProbs:
+    def _sharpen(self, log_probs: LogProbs) -> Logits:
         """Log-probabilities divided by the temperature; the likeliest's is 0, forbidden -1e9."""
         best = ops.max(log_probs, axis=-1, keepdims=True)
         divided = (log_probs - best) / max(self.temperature, SMALLEST_TEMPERATURE)
         return ops.where(log_probs > IMPOSSIBLE / 2, divided, IMPOSSIBLE)
 
-    def _draw(self, log_probs: LogProbs, uniform: Tensor) -> Tensor:
+    def _draw(self, logits: Logits, uniform: Tensor) -> Tensor:
         """The token of each row that the number `uniform` (rows, 1) in [0, 1) selects."""
         order = None
         if self.top_k:
-            size = min(self.top_k, log_probs.shape[-1])
-            log_probs, order = ops.top_k(log_probs, size)  # -> (rows, size)
+            size = min(self.top_k, logits.shape[-1])
+            logits, order = ops.top_k(logits, size)  # -> (rows, size)
         elif self.top_p < 1:
-            order = ops.argsort(-log_probs, axis=-1)
-            log_probs = ops.take_along_axis(log_probs, order, axis=-1)
+            order = ops.argsort(-logits, axis=-1)
+            logits = ops.take_along_axis(logits, order, axis=-1)
         # `ops.softmax` warns of a single token.
-        odds = ops.exp(log_probs - ops.max(log_probs, axis=-1, keepdims=True))
+        odds = ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
         if self.top_p < 1:
             held = ops.cumsum(odds, axis=-1) - odds
             total = ops.sum(odds, axis=-1, keepdims=True)

@@ -7,7 +7,15 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Logits, LogProbs, Scores, Tensor
+from keras_transformer.arguments import (
+    BooleanMask,
+    Ids,
+    Logits,
+    LogProbs,
+    PaddingMask,
+    Scores,
+    Tensor,
+)
 from keras_transformer.decoding.call_arguments import (
     LARGEST_INT32,
     checked_prefix,
@@ -49,8 +57,8 @@ class DecodeResult(NamedTuple):
     ids: Tensor
     scores: Scores
     lengths: Tensor
-    token_log_probs: Tensor = None
-    alignments: Tensor = None
+    token_log_probs: Tensor | None = None
+    alignments: Tensor | None = None
 
 
 class Task(NamedTuple):
@@ -65,7 +73,7 @@ class Task(NamedTuple):
     limits: Tensor  # int32 (batch,), the largest length of each sentence
     least: Tensor | None  # int32 (batch,), the smallest; None when there is no minimum
     prefix_ids: Ids | None  # int32 (batch, max_length), the forced tokens, then `pad_id`
-    source_mask: BooleanMask | None  # (batch, source), True at real positions; None for all
+    source_mask: PaddingMask | None  # (batch, source), True at real positions; None for all
     length_penalty: Tensor | None  # float32 (batch,), one for each sentence; None for the search's
     largest_ids: dict[str, int]  # the largest id in each argument that names ids
 
@@ -101,19 +109,19 @@ def repeat_rows(values: Tensor, beams: int | None) -> Tensor:
     return values if beams is None else ops.repeat(values, beams, axis=0)
 
 
-def penalise_repetition(logits: Logits, seen: Tensor, penalty: float) -> Logits:
+def penalise_repetition(logits: Logits, seen: BooleanMask, penalty: float) -> Logits:
     """Divides positive logits of `seen` tokens by the penalty, and multiplies negative ones."""
     lower = ops.where(logits > 0, logits / penalty, logits * penalty)
     return ops.where(seen, lower, logits)
 
 
-def find_seen_tokens(history: Tensor, index: Tensor, vocab_size: int) -> Tensor:
+def find_seen_tokens(history: Tensor, index: Tensor, vocab_size: int) -> BooleanMask:
     """Marks the tokens that a row has before position `index`: boolean (rows, vocab)."""
     before = ops.arange(ops.shape(history)[1]) < index
     return mark_tokens(history, ops.broadcast_to(before, ops.shape(history)), vocab_size)
 
 
-def find_repeated_ngrams(history: Tensor, index: Tensor, size: int, vocab_size: int) -> Tensor:
+def find_repeated_ngrams(history: Tensor, index: Tensor, size: int, vocab_size: int) -> BooleanMask:
     """Marks the tokens that complete an n-gram which the row has: boolean (rows, vocab)."""
     rows, length = ops.shape(history)
     last = size - 1
@@ -128,7 +136,7 @@ def find_repeated_ngrams(history: Tensor, index: Tensor, size: int, vocab_size: 
     return mark_tokens(padded[:, last:], same, vocab_size)
 
 
-def mark_tokens(tokens: Tensor, chosen: Tensor, vocab_size: int) -> Tensor:
+def mark_tokens(tokens: Tensor, chosen: BooleanMask, vocab_size: int) -> BooleanMask:
     """Marks the `chosen` of the `tokens`, both (rows, length): boolean (rows, vocab)."""
     rows, length = ops.shape(tokens)
     row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, length))
@@ -262,7 +270,7 @@ class Search:
         length_limits: Tensor | None = None,
         source_lengths: Tensor | None = None,
         prefix_ids: Ids | None = None,
-        source_mask: BooleanMask | None = None,
+        source_mask: PaddingMask | None = None,
         length_penalty: Tensor | None = None,
     ) -> DecodeResult:
         """Runs the search and returns a `DecodeResult`."""

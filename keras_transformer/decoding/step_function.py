@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 from keras import ops
 
-from keras_transformer.arguments import BooleanMask, Logits, Tensor
+from keras_transformer.arguments import BeamPaths, Logits, PaddingMask, Tensor
 
 StepFunction: TypeAlias = Callable[..., Any]  # `Search` says what it takes and returns
 State: TypeAlias = Any  # a nest of tensors whose first axis is rows; a part may be None
@@ -17,7 +17,7 @@ class StepOutput(NamedTuple):
 
     logits: Logits  # (rows, vocab)
     state: State
-    attention: Tensor  # float32 (rows, source); None when the search does not need it
+    attention: Tensor | None  # float32 (rows, source); None when the search does not need it
 
 
 def follows_paths(step: StepFunction) -> bool:
@@ -46,7 +46,7 @@ def run_step(
     tokens: Tensor,
     index: Tensor,
     state: State,
-    paths: Tensor | None,
+    paths: BeamPaths | None,
     needs_attention: bool,
 ) -> StepOutput:
     """Calls the step and checks what it returns.
@@ -87,8 +87,8 @@ def attention_width(
     step: StepFunction,
     tokens: Tensor,
     state: State,
-    paths: Tensor | None,
-    source_mask: BooleanMask | None,
+    paths: BeamPaths | None,
+    source_mask: PaddingMask | None,
 ) -> int | Tensor:
     """Returns the number of source positions: calls the first step and drops what it returns."""
     start = ops.convert_to_tensor(0, "int32")

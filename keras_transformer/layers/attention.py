@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.arguments import BooleanMask, Tensor
+from keras_transformer.arguments import AttentionMask, BooleanMask, PaddingMask, Tensor
 from keras_transformer.layers.positions import length_of
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
 
@@ -21,9 +21,9 @@ SMALLEST_BLOCK = 64
 class Masks(NamedTuple):
     """What one call of an attention layer may attend to; None allows everything."""
 
-    query: BooleanMask | None = None  # boolean (batch, query)
-    memory: BooleanMask | None = None  # boolean (batch, key)
-    pairs: BooleanMask | None = None  # boolean (batch, heads or 1, query, key)
+    query: PaddingMask | None = None  # (batch, query)
+    memory: PaddingMask | None = None  # (batch, key)
+    pairs: AttentionMask | None = None  # (batch, heads or 1, query, key)
     causal: bool = False  # whether a query sees no key after it
     window: int | None = None  # how far a query sees on either side
 
@@ -31,7 +31,7 @@ class Masks(NamedTuple):
         """Whether a key may be allowed for some queries only."""
         return self.pairs is not None or self.causal or self.window is not None
 
-    def of_scores(self, query_length: Any, key_length: Any) -> BooleanMask:
+    def of_scores(self, query_length: Any, key_length: Any) -> AttentionMask | None:
         """All masks in one that broadcasts to (batch, heads, query, key), or None."""
         causal, near = None, None
         if self.causal:
@@ -47,7 +47,7 @@ class Masks(NamedTuple):
         )
 
 
-def per_head(attention_mask: BooleanMask) -> BooleanMask:
+def per_head(attention_mask: AttentionMask) -> AttentionMask:
     """Gives an attention mask (batch, query, key) an axis for heads, and refuses other ranks."""
     mask = boolean_mask("attention_mask", attention_mask)
     if len(mask.shape) == 4:
@@ -65,7 +65,7 @@ def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: BooleanMask | None = None,
+    mask: AttentionMask | None = None,
     bias: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
     finite: BooleanMask | None = None,
@@ -106,7 +106,7 @@ def attention_with_weights(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: BooleanMask | None = None,
+    mask: AttentionMask | None = None,
     bias: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
     finite: BooleanMask | None = None,
@@ -135,7 +135,7 @@ def cached_attention(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    mask: BooleanMask,
+    mask: AttentionMask,
     bias: Tensor | None = None,
     written: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -181,7 +181,7 @@ def attention_to_written(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    mask: BooleanMask,
+    mask: AttentionMask,
     bias: Tensor | None,
     written: Tensor,
 ) -> Tensor:
@@ -218,7 +218,7 @@ def local_attention(
     value: Tensor,
     window: int,
     causal: bool = False,
-    key_mask: BooleanMask | None = None,
+    key_mask: PaddingMask | None = None,
     finite: BooleanMask | None = None,
     bias: Callable[[Any, Any], Tensor] | None = None,
     **options: Any,
@@ -305,7 +305,7 @@ def _fused_reads(key: Tensor, value: Tensor) -> bool:
     return not is_float16 or any("cpu" not in name for name in keras.distribution.list_devices())
 
 
-def _settle(context: Tensor, mask: BooleanMask, finite: BooleanMask) -> Tensor:
+def _settle(context: Tensor, mask: AttentionMask | None, finite: BooleanMask | None) -> Tensor:
     """Sets queries with nothing to attend to to 0, and those that met NaN or inf to NaN."""
     if mask is None:
         return context

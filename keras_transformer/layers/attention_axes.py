@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, Shape, Tensor
 from keras_transformer.layers.attention import Masks
 from keras_transformer.masking import boolean_mask
 
@@ -70,7 +70,7 @@ class AttentionAxes:
             pairs=pairs,
         )
 
-    def merge_mask(self, mask: BooleanMask, query: Tensor, key: Tensor) -> Tensor:
+    def merge_mask(self, mask: AttentionMask, query: Tensor, key: Tensor) -> AttentionMask:
         """Returns an attention mask (batch, *free, [heads,] *query axes, *key axes) merged."""
         full_rank = 2 + len(self.free) + 2 * len(self.axes)
         if len(mask.shape) == full_rank - 1:

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Tensor
+from keras_transformer.arguments import PaddingMask, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.feed_forward import (
     FeedForward,
@@ -73,7 +73,7 @@ class Block(Composite):
         """The position that acts inside self-attention, or None."""
         return None if isinstance(self.position, AddedPosition) else self.position
 
-    def options(self, index: Tensor = 0) -> dict[str, Any]:
+    def options(self, index: int = 0) -> dict[str, Any]:
         """The constructor's arguments, for the layer `index` of a stack.
 
         Positions that are added are so by the first layer alone.
@@ -154,7 +154,7 @@ class Block(Composite):
         """The identity that sets the mask of its output."""
         return AttachMask(dtype=self.dtype_policy, name="attach_mask")
 
-    def read_inputs(self, *inputs: Tensor) -> tuple[list[Tensor], list[BooleanMask | None]]:
+    def read_inputs(self, *inputs: Tensor) -> tuple[list[Tensor], list[PaddingMask | None]]:
         """Returns each input in the compute dtype, and the implicit mask of each or None.
 
         Keras does so, and builds the layer, for `call`. A method that users call beside it does so

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
 from keras_transformer.layers.decoder_layer import DecoderLayer
 from keras_transformer.layers.stack import Stack
 from keras_transformer.masking import combine_masks
@@ -13,10 +13,11 @@ from keras_transformer.masking import combine_masks
 class DecoderStates(NamedTuple):
     """What `Decoder.inspect` returns."""
 
-    outputs: Any  # (batch, target, d_model)
-    hidden_states: list[Any]  # the output of each layer, before the final normalisation
-    self_attention_weights: list[Any]  # of each layer, float32 (batch, heads, target, target)
-    attention_weights: list[Any]  # of each layer, float32 (batch, heads, target, source), or None
+    outputs: Tensor  # (batch, target, d_model)
+    hidden_states: list[Tensor]  # the output of each layer, before the final normalisation
+    self_attention_weights: list[Tensor]  # of each layer, float32 (batch, heads, target, target)
+    # Of each layer, float32 (batch, heads, target, source); None without a memory.
+    attention_weights: list[Tensor | None]
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -69,14 +70,14 @@ class Decoder(Stack):
         self,
         inputs: Tensor,
         memory: Tensor | None = None,
-        padding_mask: BooleanMask | None = None,
-        memory_padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
-        memory_attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
+        memory_attention_mask: AttentionMask | None = None,
         training: bool | None = None,
-        mask: BooleanMask | None = None,
-        inputs_mask: BooleanMask | None = None,
-        memory_mask: BooleanMask | None = None,
+        mask: PaddingMask | None = None,
+        inputs_mask: PaddingMask | None = None,
+        memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns one vector for each target position."""
         return self.run(
@@ -92,10 +93,10 @@ class Decoder(Stack):
         self,
         inputs: Tensor,
         memory: Tensor | None = None,
-        padding_mask: BooleanMask | None = None,
-        memory_padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
-        memory_attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
+        memory_attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> DecoderStates:
         """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
@@ -113,7 +114,7 @@ class Decoder(Stack):
         return DecoderStates(outputs, *map(list, zip(*states, strict=True)))
 
     def project_memory(
-        self, memory: Tensor, memory_padding_mask: BooleanMask | None = None
+        self, memory: Tensor, memory_padding_mask: PaddingMask | None = None
     ) -> list[tuple[Tensor, Tensor]]:
         """Returns each layer's keys and values of the memory."""
         return [layer.project_memory(memory, memory_padding_mask) for layer in self.layers]
@@ -130,8 +131,8 @@ class Decoder(Stack):
         index: Tensor,
         caches: list[tuple[Tensor, Tensor]],
         projected_memory: list[tuple[Tensor, Tensor]] | None = None,
-        memory_mask: BooleanMask | None = None,
-        paths: Ids | None = None,
+        memory_mask: PaddingMask | None = None,
+        paths: BeamPaths | None = None,
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor | None]:
         """Decodes position `index`; see `DecoderLayer.step`.
 

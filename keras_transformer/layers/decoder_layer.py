@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
 from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
 
@@ -13,18 +13,18 @@ from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
 class DecoderLayerStates(NamedTuple):
     """What `DecoderLayer.inspect` returns."""
 
-    outputs: Any  # (batch, target, d_model)
-    self_attention_weights: Any  # float32 (batch, heads, target, target)
-    attention_weights: Any  # float32 (batch, heads, target, source), or None without a memory
+    outputs: Tensor  # (batch, target, d_model)
+    self_attention_weights: Tensor  # float32 (batch, heads, target, target)
+    attention_weights: Tensor | None  # float32 (batch, heads, target, source); None without memory
 
 
 class DecoderMasks(NamedTuple):
     """The masks of one call, Keras's implicit ones included; None allows everything."""
 
-    padding: Any  # (batch, target)
-    memory_padding: Any  # (batch, source)
-    attention: Any  # (batch, target, target)
-    memory_attention: Any  # (batch, target, source)
+    padding: PaddingMask | None  # (batch, target)
+    memory_padding: PaddingMask | None  # (batch, source)
+    attention: AttentionMask | None  # (batch, target, target)
+    memory_attention: AttentionMask | None  # (batch, target, source)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -104,14 +104,14 @@ class DecoderLayer(Block):
         self,
         inputs: Tensor,
         memory: Tensor | None = None,
-        padding_mask: BooleanMask | None = None,
-        memory_padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
-        memory_attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
+        memory_attention_mask: AttentionMask | None = None,
         training: bool | None = None,
-        mask: BooleanMask | None = None,
-        inputs_mask: BooleanMask | None = None,
-        memory_mask: BooleanMask | None = None,
+        mask: PaddingMask | None = None,
+        inputs_mask: PaddingMask | None = None,
+        memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
         masks = DecoderMasks(
@@ -120,17 +120,17 @@ class DecoderLayer(Block):
             attention_mask,
             memory_attention_mask,
         )
-        outputs = self._transform(inputs, memory, masks, training).outputs
+        outputs, _, _ = self._transform(inputs, memory, masks, training)
         return self.attach_mask(outputs, mask=masks.padding)
 
     def inspect(
         self,
         inputs: Tensor,
         memory: Tensor | None = None,
-        padding_mask: BooleanMask | None = None,
-        memory_padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
-        memory_attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
+        memory_attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
@@ -143,18 +143,18 @@ class DecoderLayer(Block):
             memory_attention_mask,
         )
         memory = memories[0] if memories else None
-        states = self._transform(inputs, memory, masks, training, True)
-        return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding))
+        outputs, *weights = self._transform(inputs, memory, masks, training, True)
+        return DecoderLayerStates(self.attach_mask(outputs, mask=masks.padding), *weights)
 
     def _transform(
         self,
         inputs: Tensor,
-        memory: Tensor,
+        memory: Tensor | None,
         masks: DecoderMasks,
         training: bool | None,
         with_weights: bool = False,
-    ) -> DecoderLayerStates:
-        """Returns `DecoderLayerStates`, with None for weights that are not asked for."""
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Returns the outputs, and the weights over the target and the memory or None."""
         self._check_memory(memory)
         options = {"return_attention_scores": with_weights, "training": training}
         if self.added_position is not None:
@@ -188,9 +188,9 @@ class DecoderLayer(Block):
         normed = self.feed_forward_residual.enter(hidden)
         transformed = self.feed_forward(normed, training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        return DecoderLayerStates(outputs, self_weights, weights)
+        return outputs, self_weights, weights
 
-    def _check_memory(self, memory: Tensor) -> None:
+    def _check_memory(self, memory: Tensor | None) -> None:
         if self.reads_memory != (memory is not None):
             built = "with" if self.reads_memory else "without"
             raise ValueError(
@@ -199,7 +199,7 @@ class DecoderLayer(Block):
             )
 
     def project_memory(
-        self, memory: Tensor, memory_padding_mask: BooleanMask | None = None
+        self, memory: Tensor, memory_padding_mask: PaddingMask | None = None
     ) -> tuple[Tensor, Tensor]:
         """Returns the memory's keys and values, which every step of a search reads unchanged.
 
@@ -229,8 +229,8 @@ class DecoderLayer(Block):
         index: Tensor,
         cache: tuple[Tensor, Tensor],
         projected_memory: tuple[Tensor, Tensor] | None = None,
-        memory_mask: BooleanMask | None = None,
-        paths: Ids | None = None,
+        memory_mask: PaddingMask | None = None,
+        paths: BeamPaths | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
         """Decodes position `index` alone, equal to `call` on the whole prefix.
 
@@ -279,7 +279,10 @@ class DecoderLayer(Block):
         return self.feed_forward_residual.leave(hidden, transformed), cache, weights
 
     def _step_memory(
-        self, hidden: Tensor, projected_memory: tuple[Tensor, Tensor], memory_mask: BooleanMask
+        self,
+        hidden: Tensor,
+        projected_memory: tuple[Tensor, Tensor],
+        memory_mask: PaddingMask | None,
     ) -> tuple[Tensor, Tensor]:
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
@@ -309,8 +312,8 @@ def heads_first(projected: Tensor) -> Tensor:
 
 
 def visible_slots(
-    index: Tensor, slots: Any, window: int | None = None, paths: Ids | None = None
-) -> BooleanMask:
+    index: Tensor, slots: Any, window: int | None = None, paths: BeamPaths | None = None
+) -> AttentionMask:
     """Which slots the queries at `index` may read: (batch or 1, 1, beam, slots) boolean."""
     beams = 1 if paths is None else paths.shape[1]
     distance = index - ops.arange(slots // beams)

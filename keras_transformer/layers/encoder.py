@@ -1,10 +1,10 @@
 """The encoder: a stack of encoder layers."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.layers.stack import Stack
 from keras_transformer.masking import combine_masks
@@ -13,9 +13,9 @@ from keras_transformer.masking import combine_masks
 class EncoderStates(NamedTuple):
     """What `Encoder.inspect` returns."""
 
-    outputs: Any  # (batch, length, d_model)
-    hidden_states: list[Any]  # the output of each layer, before the final normalisation
-    attention_weights: list[Any]  # of each layer, float32 (batch, heads, query, key)
+    outputs: Tensor  # (batch, length, d_model)
+    hidden_states: list[Tensor]  # the output of each layer, before the final normalisation
+    attention_weights: list[Tensor]  # of each layer, float32 (batch, heads, query, key)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -61,11 +61,11 @@ class Encoder(Stack):
     def call(
         self,
         inputs: Tensor,
-        padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
         training: bool | None = None,
-        mask: BooleanMask | None = None,
-        inputs_mask: BooleanMask | None = None,
+        mask: PaddingMask | None = None,
+        inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the memory: one vector for each position."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
@@ -75,8 +75,8 @@ class Encoder(Stack):
     def inspect(
         self,
         inputs: Tensor,
-        padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> EncoderStates:
         """Returns `EncoderStates`: what `call` returns, and what each layer does on the way."""

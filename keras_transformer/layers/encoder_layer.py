@@ -1,10 +1,10 @@
 """One layer of the encoder: self-attention, then a feed-forward network."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
 from keras_transformer.masking import combine_masks, zero_masked
 
@@ -12,8 +12,8 @@ from keras_transformer.masking import combine_masks, zero_masked
 class EncoderLayerStates(NamedTuple):
     """What `EncoderLayer.inspect` returns."""
 
-    outputs: Any  # (batch, length, d_model)
-    attention_weights: Any  # float32 (batch, heads, query, key)
+    outputs: Tensor  # (batch, length, d_model)
+    attention_weights: Tensor  # float32 (batch, heads, query, key)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -80,11 +80,11 @@ class EncoderLayer(Block):
     def call(
         self,
         inputs: Tensor,
-        padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
         training: bool | None = None,
-        mask: BooleanMask | None = None,
-        inputs_mask: BooleanMask | None = None,
+        mask: PaddingMask | None = None,
+        inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
@@ -94,25 +94,25 @@ class EncoderLayer(Block):
     def inspect(
         self,
         inputs: Tensor,
-        padding_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs,), (mask,) = self.read_inputs(inputs)
         padding_mask = combine_masks(padding_mask, mask)
-        states = self._transform(inputs, padding_mask, attention_mask, training, True)
-        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
+        outputs, weights = self._transform(inputs, padding_mask, attention_mask, training, True)
+        return EncoderLayerStates(self.attach_mask(outputs, mask=padding_mask), weights)
 
     def _transform(
         self,
         inputs: Tensor,
-        padding_mask: BooleanMask,
-        attention_mask: BooleanMask,
+        padding_mask: PaddingMask | None,
+        attention_mask: AttentionMask | None,
         training: bool | None,
         with_weights: bool = False,
-    ) -> EncoderLayerStates:
-        """Returns `EncoderLayerStates`, with None for weights that are not asked for."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns the outputs, and the attention weights or None."""
         if self.added_position is not None:
             inputs = self.added_position(inputs, padding_mask=padding_mask, training=training)
         inputs = zero_masked(inputs, padding_mask)
@@ -130,8 +130,7 @@ class EncoderLayer(Block):
         hidden = self.attention_residual.leave(inputs, attended, training)
 
         transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
-        outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        return EncoderLayerStates(outputs, weights)
+        return self.feed_forward_residual.leave(hidden, transformed, training), weights
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""

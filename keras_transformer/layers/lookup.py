@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.arguments import Ids, Tensor
+from keras_transformer.arguments import Tensor
 
 
-def looked_up(table: Tensor, ids: Ids) -> Tensor:
+def looked_up(table: Tensor, ids: Tensor) -> Tensor:
     """Returns `table[ids]`, whose gradient is the sum over all places an id stands at.
 
     TensorFlow's own has a part for each place, and Keras's optimizers (3.15) take them one by one:

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import AttentionMask, BooleanMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.attention import (
     Masks,
     any_within,
@@ -257,10 +257,10 @@ class MultiHeadAttention(Composite):
         query: Tensor,
         value: Tensor,
         key: Tensor | None = None,
-        query_mask: BooleanMask | None = None,
-        value_mask: BooleanMask | None = None,
-        key_mask: BooleanMask | None = None,
-        attention_mask: BooleanMask | None = None,
+        query_mask: PaddingMask | None = None,
+        value_mask: PaddingMask | None = None,
+        key_mask: PaddingMask | None = None,
+        attention_mask: AttentionMask | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
         use_causal_mask: bool = False,
@@ -430,7 +430,7 @@ class MultiHeadAttention(Composite):
             context = context * self.gate_dense(query)
         return self.output_dense(context)
 
-    def _zero_without_keys(self, output: Tensor, mask: BooleanMask) -> Tensor:
+    def _zero_without_keys(self, output: Tensor, mask: AttentionMask | None) -> Tensor:
         """Takes the bias from queries that have nothing to attend to."""
         if mask is None or not self.use_bias:
             return output
@@ -449,7 +449,7 @@ class MultiHeadAttention(Composite):
         query: Tensor,
         keys: Tensor,
         values: Tensor,
-        mask: BooleanMask,
+        mask: AttentionMask,
         index: Tensor | None = None,
         written: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
@@ -494,7 +494,7 @@ class MultiHeadAttention(Composite):
             shape = self.axes.weights_shape(self.num_heads, query, value)
         return output, keras.KerasTensor(shape, "float32")
 
-    def compute_mask(self, query: Tensor, previous_mask: Any) -> BooleanMask | None:
+    def compute_mask(self, query: Tensor, previous_mask: Any) -> PaddingMask | None:
         """Returns the query's mask."""
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import BooleanMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -30,12 +30,12 @@ def position_range(length: Any) -> Tensor:
     return numpy_api.arange(length, dtype="int32")
 
 
-def has_begun(mask: BooleanMask) -> BooleanMask:
+def has_begun(mask: PaddingMask) -> BooleanMask:
     """True from the first True of each row of `mask` (batch, length) on."""
     return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
 
 
-def count_positions(mask: BooleanMask) -> Tensor:
+def count_positions(mask: PaddingMask) -> Tensor:
     """Counts 0, 1, 2, ... from the first True of each row of `mask`; 0 before it.
 
     Args:
@@ -93,7 +93,7 @@ class AddedPosition(Composite):
         inputs: Tensor,
         positions: Tensor | None = None,
         training: bool | None = None,
-        padding_mask: BooleanMask | None = None,
+        padding_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns `inputs` combined with the rows of their positions.
 
@@ -151,7 +151,7 @@ class AddedPosition(Composite):
         return {**super().get_config(), **own}
 
 
-def counted_rows(encoding: Tensor, mask: BooleanMask, inputs: Tensor) -> Tensor:
+def counted_rows(encoding: Tensor, mask: PaddingMask, inputs: Tensor) -> Tensor:
     """Rows of `encoding` (length, d_model), counted from the first True of each row of `mask`."""
     mask = boolean_mask("padding_mask", mask)
     shape, expected = tuple(mask.shape), tuple(inputs.shape[:2])

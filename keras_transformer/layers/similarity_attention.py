@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import PaddingMask, Shape, Tensor
 from keras_transformer.layers.attention import MASKED_SCORE
 from keras_transformer.masking import boolean_mask
 
@@ -94,7 +94,7 @@ class SimilarityAttention(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, query: Tensor, memory: Tensor, memory_mask: BooleanMask | None = None
+        self, query: Tensor, memory: Tensor, memory_mask: PaddingMask | None = None
     ) -> tuple[Tensor, Tensor]:
         """Returns the context and the weights."""
         mask = None

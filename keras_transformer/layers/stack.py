@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Shape, Tensor
+from keras_transformer.arguments import PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
 from keras_transformer.layers.dropout import Dropout, given_seeds
 
@@ -64,7 +64,7 @@ class Stack(Block):
             hidden = states[-1].outputs
         return self.finish(hidden, masks["padding_mask"]), states
 
-    def finish(self, hidden: Tensor, padding_mask: BooleanMask) -> Tensor:
+    def finish(self, hidden: Tensor, padding_mask: PaddingMask | None) -> Tensor:
         """Normalises what the last layer returns, and attaches the mask."""
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)

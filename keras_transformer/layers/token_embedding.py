@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
+from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import apart, columns_product, replace_weight
 from keras_transformer.layers.lookup import looked_up
@@ -200,7 +200,7 @@ class TokenEmbedding(Composite):
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
         return self(hidden, reverse=True)
 
-    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> BooleanMask | None:
+    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> PaddingMask | None:
         """Returns True at real tokens for ids, and None for hidden vectors.
 
         Floats are ids when they are (batch, length) of another length than d_model.

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
+from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -37,7 +37,7 @@ def check_shapes(target: Shape, source: Shape, memory: Tensor) -> None:
         )
 
 
-def tokens_first(ids: Ids, is_token: BooleanMask) -> Tensor:
+def tokens_first(ids: Ids, is_token: PaddingMask) -> Ids:
     """Ids (batch, length) with the padding of each row, wherever it is, behind its tokens."""
     if 0 in ids.shape:
         return ids
@@ -47,7 +47,7 @@ def tokens_first(ids: Ids, is_token: BooleanMask) -> Tensor:
     return ops.take_along_axis(ids, order, axis=1)
 
 
-def in_their_places(states: Tensor, is_token: BooleanMask) -> Tensor:
+def in_their_places(states: Tensor, is_token: PaddingMask) -> Tensor:
     """States (batch, length, width) of `tokens_first` where the tokens were; padding has others."""
     if 0 in is_token.shape:
         return states
@@ -221,7 +221,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         self.built = True
         self.adopt()
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
+    def call(self, inputs: tuple[Ids, Ids], training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = pair_of_ids(inputs, self.vocabulary_sizes)
         memory = self.encode(source_ids, training=training)
@@ -290,14 +290,14 @@ class RecurrentSeq2Seq(SequenceToSequence):
         hidden, weights = self.attend(hidden, memory, mask)
         return self.output_dropout(hidden, training=training), weights
 
-    def first_states(self, memory: Tensor, mask: BooleanMask) -> list[list[Tensor]]:
+    def first_states(self, memory: Tensor, mask: PaddingMask) -> list[list[Tensor]]:
         """The decoder's states before the first token, a list of lists of (batch, d_model)."""
         states = self.bridge(self._last_states(memory, mask))
         parts = ops.split(states, self.num_layers * NUM_STATES[self.cell], axis=-1)
         each = NUM_STATES[self.cell]
         return [parts[start : start + each] for start in range(0, len(parts), each)]
 
-    def _last_states(self, memory: Tensor, mask: BooleanMask) -> Tensor:
+    def _last_states(self, memory: Tensor, mask: PaddingMask) -> Tensor:
         """Where each direction of the encoder ended, (batch, d_model)."""
         half, source = self.d_model // 2, ops.shape(mask)[1]
         if 0 in mask.shape:
@@ -314,7 +314,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
         ]
         return ops.concatenate(read, axis=-1)[:, 0]
 
-    def attend(self, states: Tensor, memory: Tensor, mask: BooleanMask) -> tuple[Tensor, Tensor]:
+    def attend(self, states: Tensor, memory: Tensor, mask: PaddingMask) -> tuple[Tensor, Tensor]:
         """What the logits are made of, (batch, target, d_model), and the weights of the source."""
         if self.similarity_attention is None or self.combination is None:
             weights = ops.cast(mask, "float32")

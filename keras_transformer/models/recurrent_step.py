@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.arguments import Ids, Logits, Tensor
+from keras_transformer.decoding.step_function import State
 from keras_transformer.masking import padding_mask
 
 
@@ -22,11 +23,13 @@ class RecurrentStep:
         self.memory = memory
         self.mask = padding_mask(source_ids, model.pad_id)
 
-    def first_state(self, beam_size: int) -> Any:
+    def first_state(self, beam_size: int) -> State:
         """The decoder's states before the first token; the search repeats them for its beams."""
         return self.model.first_states(self.memory, self.mask)
 
-    def __call__(self, tokens: Ids, index: Tensor, states: Tensor) -> tuple[Logits, Any, Tensor]:
+    def __call__(
+        self, tokens: Tensor, index: Tensor, states: State
+    ) -> tuple[Logits, State, Tensor]:
         """Decodes one position."""
         model = self.model
         # A slice, which does not carry the mask of the embedding: a cell needs none.

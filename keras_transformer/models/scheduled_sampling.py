@@ -54,7 +54,7 @@ def mix_in_written(
     seed: keras.random.SeedGenerator,
     pad_id: int,
     bos_id: int,
-) -> Tensor:
+) -> Ids:
     """Replaces a share of the target's tokens by the most likely ones.
 
     Args:

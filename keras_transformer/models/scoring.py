@@ -1,10 +1,10 @@
 """The result of scoring given outputs, all positions at once."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keras import ops
 
-from keras_transformer.arguments import BooleanMask, Ids, Shape, Tensor
+from keras_transformer.arguments import Ids, PaddingMask, Shape, Tensor
 from keras_transformer.layers.positions import count_positions
 
 
@@ -28,13 +28,13 @@ class ScoreResult(NamedTuple):
     [2]
     """
 
-    token_log_probs: Any
-    log_prob: Any
-    lengths: Any
-    perplexity: Any
+    token_log_probs: Tensor
+    log_prob: Tensor
+    lengths: Tensor
+    perplexity: Tensor
 
 
-def shift_right(target_ids: Ids, is_token: BooleanMask, bos_id: int, pad_id: int) -> Tensor:
+def shift_right(target_ids: Ids, is_token: PaddingMask, bos_id: int, pad_id: int) -> Ids:
     """The decoder's inputs for these outputs: each row starts with `bos_id` at its first token."""
     before = ops.pad(target_ids, [(0, 0), (1, 0)], constant_values=pad_id)[:, :-1]
     is_first = ops.logical_and(is_token, count_positions(is_token) == 0)

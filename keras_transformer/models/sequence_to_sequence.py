@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Tensor
+from keras_transformer.arguments import Ids, PaddingMask, Tensor
 from keras_transformer.decoding import BeamSearch, DecodeResult
 from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.layers import TokenEmbedding
@@ -123,7 +123,7 @@ class SequenceToSequence(Composite, keras.Model):
         search: Any = None,
         max_length: int | None = None,
         prefix_ids: Ids | None = None,
-        length_limits: Any = None,
+        length_limits: Tensor | None = None,
         length_penalty: Tensor | None = None,
     ) -> DecodeResult:
         """Searches for the best outputs, one cached step a token.
@@ -198,8 +198,8 @@ class SequenceToSequence(Composite, keras.Model):
         )
 
     def _paper_limits(
-        self, source_ids: Ids, source_lengths: Tensor, length_limits: Any
-    ) -> tuple[Any, Tensor]:
+        self, source_ids: Ids, source_lengths: Tensor, length_limits: Tensor | None
+    ) -> tuple[int | Tensor, Tensor]:
         """Returns the longest output of the batch, and of each sentence: its source and 50 more."""
         batch_size, source_length = ops.shape(source_ids)
         max_length = source_length + EXTRA_LENGTH
@@ -216,7 +216,7 @@ class SequenceToSequence(Composite, keras.Model):
         return max_length, limits
 
     def score(
-        self, source_ids: Ids, target_ids: Ids, label_mask: BooleanMask | None = None
+        self, source_ids: Ids, target_ids: Ids, label_mask: PaddingMask | None = None
     ) -> ScoreResult:
         """Log-probabilities of given outputs; `ScoreResult` has the formulas and an example.
 

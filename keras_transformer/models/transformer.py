@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Ids, Logits, Shape, Tensor
+from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
 from keras_transformer.layers.decoder import DecoderStates
 from keras_transformer.layers.dropout import Dropout
@@ -271,7 +271,7 @@ class Transformer(SequenceToSequence):
         self.built = True
         self.adopt()
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Logits:
+    def call(self, inputs: tuple[Ids, Ids], training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
         source_ids, target_ids = pair_of_ids(inputs, self.vocabulary_sizes)
         memory = self.encode(source_ids, training=training)
@@ -323,7 +323,7 @@ class Transformer(SequenceToSequence):
 
     def _embed_source(
         self, source_ids: Ids, training: bool | None = False
-    ) -> tuple[Tensor, BooleanMask]:
+    ) -> tuple[Tensor, PaddingMask]:
         """Returns embeddings with positions (batch, source, d_model), and the padding mask."""
         self._build_once()
         source_ids = integer_ids("source_ids", source_ids, self.source_embedding.vocab_size)
@@ -337,7 +337,7 @@ class Transformer(SequenceToSequence):
 
     def _embed_target(
         self, target_ids: Ids, training: bool | None = False
-    ) -> tuple[Tensor, BooleanMask]:
+    ) -> tuple[Tensor, PaddingMask]:
         """Returns embeddings with positions (batch, target, d_model), and the padding mask."""
         self._build_once()
         target_ids = integer_ids("target_ids", target_ids, self.target_embedding.vocab_size)

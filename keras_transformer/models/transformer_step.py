@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.arguments import Ids, Logits, Tensor
+from keras_transformer.arguments import BeamPaths, Ids, Logits, Tensor
+from keras_transformer.decoding.step_function import State
 from keras_transformer.layers.dense import apart
 from keras_transformer.masking import padding_mask
 
@@ -28,13 +29,13 @@ class TransformerStep:
         positions = model.target_positions
         self.encoding = None if positions is None else positions.encoding(max_length)
 
-    def first_state(self, beam_size: int) -> Any:
+    def first_state(self, beam_size: int) -> State:
         """Empty caches for the hypotheses of all sentences."""
         return self.model.decoder.start_cache(*self.sizes, beam_size)
 
     def __call__(
-        self, tokens: Ids, index: Tensor, caches: Any, paths: Ids | None = None
-    ) -> tuple[Logits, Any, Tensor]:
+        self, tokens: Tensor, index: Tensor, caches: State, paths: BeamPaths | None = None
+    ) -> tuple[Logits, State, Tensor]:
         """Decodes one position."""
         model = self.model
         hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)

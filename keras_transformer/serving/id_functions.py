@@ -352,7 +352,8 @@ class IdFunctions(tf.Module):
         # The translation of an empty text is empty.
         some = tf.reduce_any(is_text, axis=1, keepdims=True)
         ids = tf.where(some, result.ids[:, 0], self.model.pad_id)
-        positions = most_attended(result.alignments[:, 0], is_text)
+        alignments: tf.Tensor = result.alignments  # the search was asked for them
+        positions = most_attended(alignments[:, 0], is_text)
         # Outputs of all shapes are joined, so all have the same width.
         padding = [[0, 0], [0, self.longest_output - tf.shape(ids)[1]]]
         return tf.pad(ids, padding, constant_values=self.model.pad_id), tf.pad(positions, padding)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import tokenizer_file
-from keras_transformer.arguments import Ids
+from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
@@ -137,7 +137,7 @@ class Tokenizer(abc.ABC):
         """
         return self._detokenize(ragged_ids(ids, self.vocab_size, self.unk_id))
 
-    def pieces(self, ids: Ids) -> list[str]:
+    def pieces(self, ids: Tensor) -> list[str]:
         """Returns the printable piece of each id of one sequence, a list of str."""
         ids = np.asarray(integer_ids("ids", ids), dtype="int64")
         if ids.ndim != 1:
