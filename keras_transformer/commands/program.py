@@ -8,7 +8,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from keras_transformer.decoding import Search
 
 Item = TypeVar("Item")
 BACKENDS = ("tensorflow", "jax", "torch")  # Keras's, the first that is installed
@@ -132,11 +135,11 @@ def check_new_directory(path: str | os.PathLike[str]) -> None:
         raise ValueError(f"--output must be in a directory. Received: {output}, below a file")
 
 
-def in_words(search: Any) -> str:
+def in_words(search: "Search") -> str:
     """A search in a few words."""
-    if not hasattr(search, "beam_size"):
+    if search.length_penalty is None:
         return type(search).__name__
-    return f"beam {search.beam_size}, length penalty {search.length_penalty:g}"
+    return f"beam {search.rows_per_sentence}, length penalty {search.length_penalty:g}"
 
 
 def positive_integer(text: str) -> int:

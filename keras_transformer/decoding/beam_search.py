@@ -153,6 +153,8 @@ class BeamSearch(Search):
     [[[2, 3, 0, 0], [3, 0, 0, 0]]]
     """
 
+    length_penalty: float
+
     def __init__(
         self,
         beam_size: int = 4,
@@ -202,6 +204,11 @@ class BeamSearch(Search):
     def rows_per_sentence(self) -> int:
         """Number of rows of each sentence in the loop: its beams."""
         return self.beam_size
+
+    @property
+    def hypotheses_per_sentence(self) -> int:
+        """Number of hypotheses of each sentence in the result."""
+        return self.num_hypotheses
 
     @property
     def slots_per_sentence(self) -> int:

@@ -214,6 +214,9 @@ class Search:
     [[[2, 3, 4, 0, 0]]]
     """
 
+    # The length penalty of a search that has one.
+    length_penalty: float | None = None
+
     def __init__(
         self,
         min_length: int = 0,
@@ -246,6 +249,11 @@ class Search:
     def rows_per_sentence(self) -> int:
         """Number of rows of each sentence in the loop: beams, or samples."""
         return 1
+
+    @property
+    def hypotheses_per_sentence(self) -> int:
+        """Number of hypotheses of each sentence in the result."""
+        return self.rows_per_sentence
 
     @property
     def slots_per_sentence(self) -> int:
@@ -301,7 +309,7 @@ class Search:
 
     def check_length_penalty(self, length_penalty: Tensor) -> None:
         """Raises `ValueError` unless this search takes a length penalty."""
-        if not hasattr(self, "length_penalty"):
+        if self.length_penalty is None:
             raise ValueError(
                 "`length_penalty` must be None for a search that has none. "
                 f"Received: a {type(self).__name__} and length_penalty={length_penalty!r:.80}"

@@ -22,6 +22,7 @@ class StepOutput(NamedTuple):
 
 def follows_paths(step: StepFunction) -> bool:
     """Whether the step keeps its state in place and reads it along the paths of the hypotheses."""
+    # Any function may be a step: most have no such attribute.
     return getattr(step, "follows_paths", False)
 
 

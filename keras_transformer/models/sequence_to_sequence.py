@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -44,6 +45,16 @@ class SequenceToSequence(Composite, keras.Model):
         if self.vocab_size:
             return self.vocab_size, self.vocab_size
         return self.source_vocab_size, self.target_vocab_size
+
+    @property
+    def longest_source(self) -> int | None:
+        """The most tokens of a source that the model has positions for; None for no limit."""
+        return None
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target that the model has positions for; None for no limit."""
+        return None
 
     def _new_embeddings(
         self, output_options: dict[str, Any] | None = None, **embedding_options: Any
@@ -120,7 +131,7 @@ class SequenceToSequence(Composite, keras.Model):
     def generate(
         self,
         source_ids: Ids,
-        search: Any = None,
+        search: Callable[..., DecodeResult] | None = None,
         max_length: int | None = None,
         prefix_ids: Ids | None = None,
         length_limits: Tensor | None = None,
@@ -184,6 +195,7 @@ class SequenceToSequence(Composite, keras.Model):
         step = self.step_class(self, source_ids, memory, max_length)
         return search(
             step,
+            # Any callable may search, not a `Search` alone: one without slots has one a sentence.
             step.first_state(getattr(search, "slots_per_sentence", 1)),
             batch_size=ops.shape(source_ids)[0],
             max_length=max_length,
@@ -203,12 +215,10 @@ class SequenceToSequence(Composite, keras.Model):
         """Returns the longest output of the batch, and of each sentence: its source and 50 more."""
         batch_size, source_length = ops.shape(source_ids)
         max_length = source_length + EXTRA_LENGTH
-        positions = getattr(self, "target_positions", None)
-        longest = getattr(positions, "max_length", None)
-        if longest is not None:
+        if self.longest_target is not None:
             # A known length stays a number: JAX takes only numbers for a shape.
             least_of = min if isinstance(max_length, int) else ops.minimum
-            max_length = least_of(max_length, longest)
+            max_length = least_of(max_length, self.longest_target)
         limits = source_lengths + EXTRA_LENGTH
         if length_limits is not None:
             own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)

@@ -249,6 +249,16 @@ class Transformer(SequenceToSequence):
         """The positions of the source: a layer of the model's own with the settings given."""
         return self.encoder.position if self.source_positions is None else self.source_positions
 
+    @property
+    def longest_source(self) -> int | None:
+        """The `max_length` of positions that are added to the source; None for no limit."""
+        return None if self.source_positions is None else self.source_positions.max_length
+
+    @property
+    def longest_target(self) -> int | None:
+        """The `max_length` of positions that are added to the target; None for no limit."""
+        return None if self.target_positions is None else self.target_positions.max_length
+
     def _own_position(self, position: Any, name: str) -> Any:
         """A layer with the settings of `position`, so that nobody else's is built here."""
         config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}

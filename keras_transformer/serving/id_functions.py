@@ -295,7 +295,7 @@ class IdFunctions(tf.Module):
         self.aligning_search = copy.copy(search)
         self.aligning_search.return_alignments = True
         self.max_hypotheses = search.rows_per_sentence
-        self.num_hypotheses: int = getattr(search, "num_hypotheses", self.max_hypotheses)
+        self.num_hypotheses = search.hypotheses_per_sentence
         self.max_length = max_length
         self.max_source_length = max_source_length
         self.jit_compile = jit_compile

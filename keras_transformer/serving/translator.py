@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_transformer import arguments, processor
 from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
+from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.serving.export import export
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
 from keras_transformer.serving.stored_copy import gains_by_columns
@@ -31,7 +32,7 @@ def check_texts(name: str, texts: Sequence[str]) -> None:
         raise ValueError(f"`{name}` must be a list of strings. Received: {name}={texts!r:.200}")
 
 
-def check_tokenizer(side: str, tokenizer: Tokenizer, model: keras.Model) -> None:
+def check_tokenizer(side: str, tokenizer: Tokenizer, model: SequenceToSequence) -> None:
     """Raises `ValueError` when the tokenizer's ids are not those of the model.
 
     The source tokenizer may not reverse, because long texts are divided from their beginning on.
@@ -52,21 +53,21 @@ def check_tokenizer(side: str, tokenizer: Tokenizer, model: keras.Model) -> None
                 f"`{name}` of the {side} tokenizer must be that of the model. "
                 f"Received: {own} and {known}"
             )
-    joint = getattr(model, "vocab_size", None)
-    size = joint or getattr(model, f"{side}_vocab_size", None)
-    if size is not None and tokenizer.vocab_size > size:
+    source_size, target_size = model.vocabulary_sizes
+    size = source_size if side == "source" else target_size
+    if tokenizer.vocab_size > size:
         raise ValueError(
             f"the {side} tokenizer's vocabulary must not be larger than the model's. "
             f"Received: {tokenizer.vocab_size} and {size}"
         )
 
 
-def checked_max_length(model: keras.Model, max_length: int | None) -> int | None:
+def checked_max_length(model: SequenceToSequence, max_length: int | None) -> int | None:
     """Returns `max_length`, or raises `ValueError` when the model's positions end before it."""
     if max_length is None:
         return None
     max_length = arguments.positive_integer("max_length", max_length)
-    last = getattr(getattr(model, "target_positions", None), "max_length", None)
+    last = model.longest_target
     if last is not None and max_length > last:
         raise ValueError(
             f"`max_length` must be at most {last}, the model's last position. "
@@ -75,9 +76,9 @@ def checked_max_length(model: keras.Model, max_length: int | None) -> int | None
     return max_length
 
 
-def checked_max_source_length(model: keras.Model, max_source_length: int | None) -> int:
+def checked_max_source_length(model: SequenceToSequence, max_source_length: int | None) -> int:
     """Returns `max_source_length`, or raises `ValueError` when the model cannot read as much."""
-    last = getattr(getattr(model, "source_positions", None), "max_length", None)
+    last = model.longest_source
     if max_source_length is None:
         return LONGEST_SOURCE if last is None else min(LONGEST_SOURCE, last)
     max_source_length = arguments.positive_integer("max_source_length", max_source_length)
@@ -133,7 +134,8 @@ class Translator:
     translator first meets it.
 
     Args:
-        model: a `Transformer`, a `RecurrentSeq2Seq`, or a model with their methods.
+        model: a `Transformer`, a `RecurrentSeq2Seq`, or a model with their methods and
+            properties.
         source_tokenizer: a tokenizer of `keras_transformer.text`, without `reverse`.
         target_tokenizer: the tokenizer of the target; `source_tokenizer` when None.
         search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.

@@ -79,6 +79,7 @@ def test_the_result_has_its_documented_shapes_and_dtypes(name):
     count = result.ids.shape[1]
     search = SEARCHES[name]
     assert count == getattr(search, "num_hypotheses", getattr(search, "num_samples", 1))
+    assert count == search.hypotheses_per_sentence
     shapes = {
         "ids": (4, count, 4),
         "scores": (4, count),

@@ -107,8 +107,7 @@ def test_a_sentence_is_translated_alike_in_any_company(name):
 @slow_but("greedy", "beam", "sampling")
 def test_no_sentences_give_no_hypotheses(search):
     found = built(num_layers=1).generate(SOURCE_IDS[:0], search, max_length=4)
-    count = getattr(search, "num_hypotheses", search.rows_per_sentence)
-    assert tuple(found.ids.shape) == (0, count, 4)
+    assert tuple(found.ids.shape) == (0, search.hypotheses_per_sentence, 4)
     assert tuple(found.scores.shape) == tuple(found.ids.shape[:2])
 
 

@@ -165,6 +165,14 @@ def test_it_learns_to_copy_in_order(name):
     assert history["loss"][-1] < 0.6 * history["loss"][0]
 
 
+@pytest.mark.parametrize(
+    ("name", "longest"), [("learned", 20), ("sinusoidal", None), ("relative", None)]
+)
+def test_added_positions_with_an_end_say_how_long_a_text_may_be(name, longest):
+    model = built(name)
+    assert (model.longest_source, model.longest_target) == (longest, longest)
+
+
 def test_learned_positions_bound_the_output():
     model = built("learned")
     result = arrays(model.generate(SOURCE_IDS, GreedySearch()))
