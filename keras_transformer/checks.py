@@ -87,11 +87,12 @@ def check_padding_invariance(
         for outputs in zip(whole, longer, strict=True)
     ]
     added = " and ".join(str(amount) for amount in dict.fromkeys(amounts) if amount)
-    leaks = _leaks(whole, longer, compared, f"with {added} more padding tokens", step)
+    leaks = _leaks(whole, longer, compared, cause=f"with {added} more padding tokens", step=step)
     for row in range(len(parts[0])):
         alone = [_alone(part, real, row, step) for part, real in zip(parts, reals, strict=True)]
         cause = f"with sentence {row} alone, without its padding"
-        leaks += _leaks(whole, _run_changed(run, parts, alone), compared, cause, step, row)
+        changed = _run_changed(run, parts, alone)
+        leaks += _leaks(whole, changed, compared, cause=cause, step=step, row=row)
     return _judge(leaks, tolerance, "padding", len(whole))
 
 
@@ -146,7 +147,7 @@ def check_causality(
         others = run([*parts[:-1], _changed(varied, position, pad_id, random)])
         before = np.broadcast_to(np.arange(varied.shape[1]) < position, varied.shape[:2])
         cause = f"when position {position} of the input changes"
-        leaks += _leaks(whole, others, [before] * len(whole), cause)
+        leaks += _leaks(whole, others, [before] * len(whole), cause=cause)
     return _judge(leaks, tolerance, "the future", len(whole))
 
 
@@ -315,6 +316,7 @@ def _leaks(
     whole: Parts,
     others: Parts,
     compared: Sequence[np.ndarray],
+    *,
     cause: str,
     step: int = 1,
     row: int | None = None,
@@ -324,7 +326,8 @@ def _leaks(
     rows = slice(None) if row is None else slice(row, row + 1)
     for number, (output, other, real) in enumerate(zip(whole, others, compared, strict=True)):
         output, real = output[rows], real[rows]
-        leaks.append(_largest(output, _as_long(other, output, step), real, number, cause, row))
+        other = _as_long(other, output, step)
+        leaks.append(_largest(output, other, real, number=number, cause=cause, row=row))
     return leaks
 
 
@@ -332,6 +335,7 @@ def _largest(
     output: np.ndarray,
     other: np.ndarray,
     compared: np.ndarray,
+    *,
     number: int,
     cause: str,
     row: int | None,

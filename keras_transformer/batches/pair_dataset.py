@@ -113,10 +113,10 @@ class PairDataset(keras.utils.PyDataset):
         self._passes, self.report = make_passes(
             read_sides(source_ids, target_ids, special),
             special,
-            tokens_per_batch,
-            max_length,
-            max_shapes,
-            rows_multiple,
+            tokens_per_batch=tokens_per_batch,
+            max_length=max_length,
+            max_shapes=max_shapes,
+            rows_multiple=rows_multiple,
             order=order if shuffle else None,
             per_update=batches_per_update,
         )

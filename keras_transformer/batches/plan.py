@@ -14,6 +14,7 @@ from keras_transformer.batches.token_store import SpecialIds
 def make_passes(
     sides: Sequence[Side],
     special: SpecialIds,
+    *,
     tokens_per_batch: int,
     max_length: int,
     max_shapes: int,
@@ -40,11 +41,32 @@ def make_passes(
     source_lengths, target_lengths = (side.lengths + 1 for side in sides)
     kept, num_too_long, num_empty = _select(source_lengths, target_lengths, max_length)
     room = [np.minimum(side.expected_lengths + 1, max_length) for side in sides]
-    buckets = _buckets(room[0], room[1], kept, tokens_per_batch, max_shapes, rows_multiple)
+    buckets = _buckets(
+        room[0],
+        room[1],
+        kept,
+        tokens_per_batch=tokens_per_batch,
+        max_shapes=max_shapes,
+        rows_multiple=rows_multiple,
+    )
     sources, targets = sides
-    passes = Passes(sources, targets, buckets, order, special, per_update)
-    num_pairs = len(sources.lengths)
-    return passes, _report(num_pairs, num_too_long, num_empty, room, kept, passes)
+    passes = Passes(
+        sources,
+        targets,
+        buckets,
+        seed=order,
+        special=special,
+        batches_per_update=per_update,
+    )
+    report = _report(
+        passes,
+        room,
+        kept,
+        num_pairs=len(sources.lengths),
+        num_too_long=num_too_long,
+        num_empty=num_empty,
+    )
+    return passes, report
 
 
 def _select(
@@ -68,6 +90,7 @@ def _buckets(
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
     kept: np.ndarray,
+    *,
     tokens_per_batch: int,
     max_shapes: int,
     rows_multiple: int,
@@ -86,12 +109,13 @@ def _buckets(
 
 
 def _report(
+    passes: Passes,
+    lengths: Sequence[np.ndarray],
+    kept: np.ndarray,
+    *,
     num_pairs: int,
     num_too_long: int,
     num_empty: int,
-    lengths: Sequence[np.ndarray],
-    kept: np.ndarray,
-    passes: Passes,
 ) -> DatasetReport:
     source_tokens, target_tokens = (int(side[kept].sum()) for side in lengths)
     positions = sum(

@@ -263,10 +263,10 @@ def answers(
         options = arguments_of_translate(
             translate.inputs,
             len(lines),
-            args.source_tag,
-            args.target_tag,
-            args.split_sentences,
-            count,
+            source_tag=args.source_tag,
+            target_tag=args.target_tag,
+            split_sentences=args.split_sentences,
+            num_hypotheses=count,
         )
         found = translate(text=text, **options)
     check_number(args.n_best, found["scores"].shape[1])

@@ -315,7 +315,12 @@ class BeamSearch(Search):
         """
         batch, beams = task.batch_size, self.beam_size
         logits, state, attention = run_step(
-            task.step, now.tokens, now.index, now.state, now.paths, self.needs_attention
+            task.step,
+            now.tokens,
+            now.index,
+            now.state,
+            paths=now.paths,
+            needs_attention=self.needs_attention,
         )
         own = self.next_log_probs(task, now, logits)  # -> (batch, beam, vocab)
         log_probs, parents, tokens, ended = self._choose_extensions(

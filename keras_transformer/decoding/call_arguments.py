@@ -62,6 +62,7 @@ def per_sentence(
     name: str,
     values: Any,
     batch_size: int | Tensor,
+    *,
     dtype: str,
     least: float,
     most: float = math.inf,

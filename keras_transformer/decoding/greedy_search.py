@@ -89,7 +89,12 @@ class AppendingSearch(Search):
     ) -> Progress:
         """One decoding step: the loop's variables with one token more in each row."""
         logits, state, attention = run_step(
-            task.step, now.tokens, now.index, now.state, None, self.needs_attention
+            task.step,
+            now.tokens,
+            now.index,
+            now.state,
+            paths=None,
+            needs_attention=self.needs_attention,
         )
         log_probs = self.apply_rules(task, logits, now.index, lambda: now.ids)
         tokens = choose(log_probs, now.index)

@@ -287,7 +287,12 @@ class Search:
         if length_penalty is not None:
             self.check_length_penalty(length_penalty)
             length_penalty = per_sentence(
-                "length_penalty", length_penalty, batch_size, "float32", 0, LARGEST_LENGTH_PENALTY
+                "length_penalty",
+                length_penalty,
+                batch_size,
+                dtype="float32",
+                least=0,
+                most=LARGEST_LENGTH_PENALTY,
             )
         special = checked_special_ids(bos_id, eos_id, pad_id)
         largest_ids = {**special, **self._largest_ids()}
@@ -330,10 +335,12 @@ class Search:
         """The largest length of each sentence and the smallest, (batch,); None for no smallest."""
         limits = ops.broadcast_to(ops.cast(max_length, "int32"), (batch_size,))
         if length_limits is not None:
-            own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+            own = per_sentence("length_limits", length_limits, batch_size, dtype="int32", least=1)
             limits = ops.minimum(limits, own)
         if source_lengths is not None:
-            source_lengths = per_sentence("source_lengths", source_lengths, batch_size, "int32", 0)
+            source_lengths = per_sentence(
+                "source_lengths", source_lengths, batch_size, dtype="int32", least=0
+            )
         elif self.max_length_ratio or self.min_length_ratio:
             raise ValueError(
                 "`source_lengths` must be given for `min_length_ratio` and `max_length_ratio`. "

@@ -47,6 +47,7 @@ def run_step(
     tokens: Tensor,
     index: Tensor,
     state: State,
+    *,
     paths: BeamPaths | None,
     needs_attention: bool,
 ) -> StepOutput:
@@ -93,7 +94,7 @@ def attention_width(
 ) -> int | Tensor:
     """Returns the number of source positions: calls the first step and drops what it returns."""
     start = ops.convert_to_tensor(0, "int32")
-    attention = run_step(step, tokens, start, state, paths, needs_attention=True).attention
+    attention = run_step(step, tokens, start, state, paths=paths, needs_attention=True).attention
     width = ops.shape(attention)[1]
     of_mask = width if source_mask is None else ops.shape(source_mask)[1]
     if isinstance(width, int) and isinstance(of_mask, int) and width != of_mask:

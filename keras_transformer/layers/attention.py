@@ -66,6 +66,7 @@ def scaled_dot_product_attention(
     key: Tensor,
     value: Tensor,
     mask: AttentionMask | None = None,
+    *,
     bias: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
     finite: BooleanMask | None = None,
@@ -90,7 +91,10 @@ def scaled_dot_product_attention(
     Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
     """
     if bias is not None or dropout is not None or not _fused_reads(key, value):
-        return attention_with_weights(query, key, value, mask, bias, dropout, finite)[0]
+        context, _ = attention_with_weights(
+            query, key, value, mask, bias=bias, dropout=dropout, finite=finite
+        )
+        return context
     context = ops.dot_product_attention(
         query * (query.shape[-1] ** -0.5),  # before the product, which can overflow in float16
         key,
@@ -107,6 +111,7 @@ def attention_with_weights(
     key: Tensor,
     value: Tensor,
     mask: AttentionMask | None = None,
+    *,
     bias: Tensor | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
     finite: BooleanMask | None = None,
@@ -217,6 +222,7 @@ def local_attention(
     key: Tensor,
     value: Tensor,
     window: int,
+    *,
     causal: bool = False,
     key_mask: PaddingMask | None = None,
     finite: BooleanMask | None = None,
@@ -275,7 +281,7 @@ def local_attention(
         key_blocks(key),
         key_blocks(value),
         mask,
-        None if bias is None else bias(query_positions, key_positions),
+        bias=None if bias is None else bias(query_positions, key_positions),
         # The mask hides the added padding in every block, so its False poisons nothing.
         finite=None if finite is None else key_blocks(finite),
         **options,

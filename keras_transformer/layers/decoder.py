@@ -131,6 +131,7 @@ class Decoder(Stack):
         index: Tensor,
         caches: list[tuple[Tensor, Tensor]],
         projected_memory: list[tuple[Tensor, Tensor]] | None = None,
+        *,
         memory_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor | None]:
@@ -141,7 +142,9 @@ class Decoder(Stack):
         hidden, new_caches, weights = inputs, [], None
         memories: list[Any] = projected_memory or [None] * len(self.layers)
         for layer, cache, projected in zip(self.layers, caches, memories, strict=True):
-            hidden, cache, weights = layer.step(hidden, index, cache, projected, memory_mask, paths)
+            hidden, cache, weights = layer.step(
+                hidden, index, cache, projected, memory_mask=memory_mask, paths=paths
+            )
             new_caches.append(cache)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)

@@ -229,6 +229,7 @@ class DecoderLayer(Block):
         index: Tensor,
         cache: tuple[Tensor, Tensor],
         projected_memory: tuple[Tensor, Tensor] | None = None,
+        *,
         memory_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:

@@ -30,12 +30,7 @@ from keras_transformer.layers.positions import (
     position_config,
     position_range,
 )
-from keras_transformer.masking import (
-    AttachMask,
-    ReadMask,
-    combine_masks,
-    zero_masked,
-)
+from keras_transformer.masking import AttachMask, ReadMask, combine_masks, zero_masked
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -278,39 +273,20 @@ class MultiHeadAttention(Composite):
         )
         masks = Masks(query_mask, memory_mask, attention_mask, use_causal_mask, self.window)
         query, value, key = cast_alike(self.compute_dtype, query, value, key)
-        if self.axes is None:
-            output, weights = self._attend_in_rows(
-                query, value, key, masks, training, return_attention_scores
-            )
-        else:
-            output, weights = self._attend_over_axes(
-                self.axes, query, value, key, masks, training, return_attention_scores
-            )
+        whole = query, value
+        if self.axes is not None:
+            masks = self.axes.merge_masks(masks, *whole)
+            # -> (rows, length, width)
+            query, value, key = map(self.axes.merge, (query, value, key))
+        output, weights = self._attend_in_rows(
+            query, value, key, masks, training=training, with_weights=return_attention_scores
+        )
+        if self.axes is not None:
+            output = self.axes.split(output, whole[0])
+            if weights is not None:
+                weights = self.axes.split_weights(weights, *whole)
         output = self.attach_mask(output, mask=query_mask)
         return (output, weights) if return_attention_scores else output
-
-    def _attend_over_axes(
-        self,
-        axes: AttentionAxes,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        masks: Masks,
-        training: bool | None,
-        return_attention_scores: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Merges the attention axes into one, attends, and splits them again."""
-        output, weights = self._attend_in_rows(
-            axes.merge(query),  # -> (rows, length, width)
-            axes.merge(value),
-            axes.merge(key),
-            axes.merge_masks(masks, query, value),
-            training,
-            return_attention_scores,
-        )
-        if weights is not None:
-            weights = axes.split_weights(weights, query, value)
-        return axes.split(output, query), weights
 
     def _attend_in_rows(
         self,
@@ -318,8 +294,9 @@ class MultiHeadAttention(Composite):
         value: Tensor,
         key: Tensor,
         masks: Masks,
+        *,
         training: bool | None,
-        return_attention_scores: bool,
+        with_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends along the length of (batch, length, width)."""
         if masks.pairs is not None:
@@ -336,13 +313,21 @@ class MultiHeadAttention(Composite):
             finite = combine_masks(*(ops.all(ops.isfinite(part), axis=-1) for part in memory))
             memory = [zero_masked(part, finite) for part in memory]
         keys, values = self.project_key_value(*memory)
-        fits_blocks = masks.pairs is None and same_length and not return_attention_scores
+        fits_blocks = masks.pairs is None and same_length and not with_weights
         if self.window is not None and fits_blocks:
             output = self.attend_in_blocks(
-                query, keys, values, self.window, masks, finite, training
+                query, keys, values, masks, window=self.window, finite=finite, training=training
             )
             return zero_masked(output, masks.query), None
-        return self.attend(query, keys, values, masks, finite, training, return_attention_scores)
+        return self.attend(
+            query,
+            keys,
+            values,
+            masks,
+            finite=finite,
+            training=training,
+            return_attention_scores=with_weights,
+        )
 
     def attend(
         self,
@@ -350,6 +335,7 @@ class MultiHeadAttention(Composite):
         keys: Tensor,
         values: Tensor,
         masks: Masks,
+        *,
         finite: BooleanMask | None = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
@@ -367,11 +353,22 @@ class MultiHeadAttention(Composite):
             queries = self.position.rotate(queries, positions)
             bias = self.position.bias(positions, position_range(length_of(keys)), masks.causal)
         keys, values = self._for_query_heads(keys), self._for_query_heads(values)
-        heads = (queries, keys, values, mask, bias, self._weights_dropout(training), finite)
+        dropout, weights = self._weights_dropout(training), None
         if return_attention_scores:
-            context, weights = attention_with_weights(*heads)
+            context, weights = attention_with_weights(
+                queries, keys, values, mask, bias=bias, dropout=dropout, finite=finite
+            )
         else:
-            context, weights = scaled_dot_product_attention(*heads, self.flash_attention), None
+            context = scaled_dot_product_attention(
+                queries,
+                keys,
+                values,
+                mask,
+                bias=bias,
+                dropout=dropout,
+                finite=finite,
+                flash_attention=self.flash_attention,
+            )
         output = self._project_output(context, query)
         return self._zero_without_keys(output, mask), weights
 
@@ -380,8 +377,9 @@ class MultiHeadAttention(Composite):
         query: Tensor,
         keys: Tensor,
         values: Tensor,
-        window: int,
         masks: Masks,
+        *,
+        window: int,
         finite: BooleanMask | None = None,
         training: bool | None = None,
     ) -> Tensor:
@@ -395,10 +393,10 @@ class MultiHeadAttention(Composite):
             self._for_query_heads(keys),
             self._for_query_heads(values),
             window,
-            masks.causal,
-            masks.memory,
-            finite,
-            bias,
+            causal=masks.causal,
+            key_mask=masks.memory,
+            finite=finite,
+            bias=bias,
             dropout=self._weights_dropout(training),
             flash_attention=self.flash_attention,
         )

@@ -236,10 +236,10 @@ class RecurrentSeq2Seq(SequenceToSequence):
         return mix_in_written(
             target_ids,
             logits,
-            self.scheduled_sampling,
-            self.sampling_seed,
-            self.pad_id,
-            self.bos_id,
+            share=self.scheduled_sampling,
+            seed=self.sampling_seed,
+            pad_id=self.pad_id,
+            bos_id=self.bos_id,
         )
 
     def encode(self, source_ids: Ids, training: bool | None = None) -> Tensor:

@@ -50,6 +50,7 @@ def share_now(share: Any, seed: keras.random.SeedGenerator) -> Tensor:
 def mix_in_written(
     target_ids: Ids,
     logits: Logits,
+    *,
     share: Any,
     seed: keras.random.SeedGenerator,
     pad_id: int,

@@ -221,7 +221,7 @@ class SequenceToSequence(Composite, keras.Model):
             max_length = least_of(max_length, self.longest_target)
         limits = source_lengths + EXTRA_LENGTH
         if length_limits is not None:
-            own = per_sentence("length_limits", length_limits, batch_size, "int32", 1)
+            own = per_sentence("length_limits", length_limits, batch_size, dtype="int32", least=1)
             limits = ops.minimum(limits, own)
         return max_length, limits
 

@@ -45,7 +45,7 @@ class TransformerStep:
         if model.target_norm is not None:
             hidden = model.target_norm(hidden)
         hidden, caches, weights = model.decoder.step(
-            hidden, index, caches, self.projected_memory, self.mask, paths
+            hidden, index, caches, self.projected_memory, memory_mask=self.mask, paths=paths
         )
         logits = apart(model.target_embedding.logits(hidden)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]

@@ -112,7 +112,8 @@ def learning_curves(histories: Mapping[str, History]) -> "Figure":
     curves: dict[str, list[tuple[str, Line2D]]] = {name: [] for name in panels}
     for name, panel in panels.items():
         for number, (run, (epochs, columns)) in enumerate(runs.items()):
-            curves[name] += _draw_run(panel, name, run, epochs, columns, marker_style(number))
+            style = marker_style(number)
+            curves[name] += _draw_run(panel, name, epochs, columns, label=run, style=style)
     _finish(panels)
     for name, panel in panels.items():
         heading = None if name in RATES else "best"
@@ -124,7 +125,13 @@ def learning_curves(histories: Mapping[str, History]) -> "Figure":
 
 
 def _draw_run(
-    panel: "Axes", name: str, run: str, epochs: np.ndarray, columns: Columns, style: dict[str, Any]
+    panel: "Axes",
+    name: str,
+    epochs: np.ndarray,
+    columns: Columns,
+    *,
+    label: str,
+    style: dict[str, Any],
 ) -> list[tuple[str, "Line2D"]]:
     """Draws one metric of one run, if it has it; gives the (label, line) for the legend."""
     training, validation = columns.get(name), columns.get(f"val_{name}")
@@ -136,8 +143,8 @@ def _draw_run(
         if training is None:
             return []
         style["markevery"] = math.ceil(len(epochs) / 12)
-        (line,) = panel.plot(epochs, training, label=run, **style)
-        return [(run, line)]
+        (line,) = panel.plot(epochs, training, label=label, **style)
+        return [(label, line)]
     if training is not None:
         thin = style | {"marker": "", "linestyle": "--", "linewidth": 1.0}
         (line,) = panel.plot(*measured(epochs, columns, name), **thin)
@@ -145,7 +152,7 @@ def _draw_run(
         points = measured(epochs, columns, f"val_{name}")
         dots = math.ceil(len(points[0]) / 12)
         (line,) = panel.plot(*points, linewidth=1.8, markevery=dots, **style)
-    label = f"{run}: {_best(name, best):.4g}"
+    label = f"{label}: {_best(name, best):.4g}"
     line.set_label(label)
     return [(label, line)]
 

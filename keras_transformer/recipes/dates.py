@@ -110,7 +110,7 @@ def stream_pairs(
         (kind,) = generator.choices(kinds, weights)
         value = kind.draw(generator)
         pair = write_pair(kind, value, *locales)
-        if not _is_taken(pair, kind, value, kinds, *locales):
+        if not _is_taken(pair, kind, value, kinds, locales):
             yield pair
 
 
@@ -148,8 +148,7 @@ def _is_taken(
     kind: Kind,
     value: Any,
     kinds: Sequence[Kind],
-    source_locale: Locale,
-    target_locale: Locale,
+    locales: tuple[Locale, Locale],
 ) -> bool:
     """Tells whether an earlier kind writes the same source for this value, and another target.
 
@@ -157,7 +156,7 @@ def _is_taken(
     """
     for other in kinds[: kinds.index(kind)]:
         if other.family == kind.family:
-            rival = write_pair(other, value, source_locale, target_locale)
+            rival = write_pair(other, value, *locales)
             if rival[0] == pair[0] and rival[1] != pair[1]:
                 return True
     return False

@@ -100,7 +100,15 @@ def evaluate(
     found = []
     for name in metrics:
         if name in ("bleu", "chrf"):
-            found.append(_sacrebleu(name, systems, references, lowercase, tokenize, bootstrap))
+            score = _sacrebleu(
+                name,
+                systems,
+                references,
+                lowercase=lowercase,
+                tokenize=tokenize,
+                bootstrap=bootstrap,
+            )
+            found.append(score)
         else:
             folded = [[fold(text) for text in system] for system in systems]
             found.append(_error_rate(name, folded, [fold(text) for text in references], bootstrap))
@@ -111,6 +119,7 @@ def _sacrebleu(
     name: str,
     systems: Sequence[Sequence[str]],
     references: Sequence[str],
+    *,
     lowercase: bool,
     tokenize: str,
     bootstrap: int,
@@ -146,7 +155,8 @@ def _sacrebleu(
     other, ours = next(value for key, value in test()[1].items() if key != "System")
     # Its test counts differences above the one found: none, where there is none.
     p_value = 1.0 if other.score == ours.score else float(ours.p_value)
-    return Score(name, float(score.score), signature, interval, float(other.score), p_value)
+    value, baseline = float(score.score), float(other.score)
+    return Score(name, value, signature, interval, baseline=baseline, p_value=p_value)
 
 
 def _error_rate(
@@ -172,4 +182,5 @@ def _error_rate(
         exchanged = generator.random((len(references), 1)) < 0.5
         pair = [np.where(exchanged, counts[1 - n], counts[n]).sum(0) for n in range(2)]
         larger += abs(percentage(pair[0]) - percentage(pair[1])) >= abs(value - other) - 1e-9
-    return Score(name, value, signature, interval, other, (larger + 1) / (samples + 1))
+    p_value = (larger + 1) / (samples + 1)
+    return Score(name, value, signature, interval, baseline=other, p_value=p_value)

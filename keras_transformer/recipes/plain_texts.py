@@ -119,6 +119,7 @@ class SubwordVocabulary:
         texts: Iterable[str],
         vocab_size: int,
         rule: str,
+        *,
         lowercase: bool,
         split_digits: bool,
         symbols: Sequence[str] = (),
@@ -361,9 +362,9 @@ def learn_subwords(texts: list[str], rule: str, settings: Settings) -> SubwordVo
         texts,
         settings.vocab_size,
         rule,
-        settings.lowercase,
-        split_digits,
-        settings.user_defined_symbols,
+        lowercase=settings.lowercase,
+        split_digits=split_digits,
+        symbols=settings.user_defined_symbols,
     )
 
 

@@ -209,7 +209,14 @@ class RunDirectory:
         first = read_predictions(self.path)[0]
         pair = first["source"], first["reference"]
         name = read_run(self.path)[0].model_name
-        text = readme_of(self.path, name, self.summary(), pair, export.name, read_card(export))
+        text = readme_of(
+            self.path,
+            model=name,
+            summary=self.summary(),
+            pair=pair,
+            version=export.name,
+            card=read_card(export),
+        )
         here = str(self.path.absolute())
         self.write(README, text.replace(here, as_utf8(here)))
 

@@ -58,6 +58,7 @@ FILES = {
 
 def readme_of(
     path: str | PathLike[str],
+    *,
     model: str,
     summary: str,
     pair: tuple[str, str],

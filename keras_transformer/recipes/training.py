@@ -316,7 +316,7 @@ def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run
     made = measure(directory, settings, texts.corpus.test, outputs)
     if importlib.util.find_spec("matplotlib"):
         directory.draw_learning_curve()
-        draw_attention(directory, settings, texts, model, sources, outputs)
+        draw_attention(directory, settings, texts, model, sources=sources, outputs=outputs)
     if settings.backend == "tensorflow":
         directory.note(split_sentences=options["split_sentences"])
         directory.export(translator, made.summary)
@@ -379,6 +379,7 @@ def draw_attention(
     settings: Settings,
     texts: Texts,
     model: keras.Model,
+    *,
     sources: list[str],
     outputs: list[str],
 ) -> None:

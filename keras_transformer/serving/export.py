@@ -126,6 +126,7 @@ def export(
 def arguments_of_translate(
     inputs: Iterable[str],
     count: int,
+    *,
     source_tag: str | None = None,
     target_tag: str | None = None,
     split_sentences: bool | None = None,

@@ -139,14 +139,14 @@ def translate_shards(
     ValueError: `path` must hold a SavedModel. Received: path='nowhere'
     """
     job = Job(
-        os.path.abspath(saved_model_path(model)),
-        os.path.abspath(os.fspath(output)),
-        field,
-        output_field,
-        arguments.positive_integer("batch_size", batch_size),
-        source_tag,
-        target_tag,
-        arguments.optional(arguments.boolean, "split_sentences", split_sentences),
+        model=os.path.abspath(saved_model_path(model)),
+        output=os.path.abspath(os.fspath(output)),
+        field=field,
+        output_field=output_field,
+        batch_size=arguments.positive_integer("batch_size", batch_size),
+        source_tag=source_tag,
+        target_tag=target_tag,
+        split_sentences=arguments.optional(arguments.boolean, "split_sentences", split_sentences),
     )
     workers = arguments.positive_integer("workers", workers)
     check_tags(job)
@@ -269,13 +269,17 @@ class Worker:
 def open_export(job: Job) -> Translate:
     """Returns a function of a list of texts."""
     model = tf.saved_model.load(tensorflow_path(job.model))
-    options = (job.source_tag, job.target_tag, job.split_sentences)
-    has_options = any(option is not None for option in options)
+    options: dict[str, Any] = {
+        "source_tag": job.source_tag,
+        "target_tag": job.target_tag,
+        "split_sentences": job.split_sentences,
+    }
+    has_options = any(option is not None for option in options.values())
     signature = model.signatures["translate" if has_options else "serving_default"]
     inputs = signature.structured_input_signature[1]
 
     def translate(texts: list[bytes]) -> tuple[list[str], list[bool]]:
-        more = arguments_of_translate(inputs, len(texts), *options) if has_options else {}
+        more = arguments_of_translate(inputs, len(texts), **options) if has_options else {}
         found = signature(text=tf.constant(texts, tf.string), **more)
         best = found["translations"][:, 0] if has_options else found["translation"]
         translations = [text.decode("utf-8") for text in best.numpy().tolist()]

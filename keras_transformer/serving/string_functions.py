@@ -117,6 +117,7 @@ class StringFunctions(tf.Module):
         id_functions: IdFunctions,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
+        *,
         max_segments: int,
         separator: str,
         split_sentences: bool,

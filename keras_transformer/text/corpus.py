@@ -188,7 +188,14 @@ def prepare_corpus(
             parts.mkdir(exist_ok=True)
             made = _tokenize(files, parts, Tokenize(parts, tokenizers, filters), workers, verbose)
             with new_directory(path) as scratch:
-                _join(made, Path(scratch), description, filters, weights, temperature)
+                _join(
+                    made,
+                    Path(scratch),
+                    description,
+                    filters=filters,
+                    weights=weights,
+                    temperature=temperature,
+                )
             shutil.rmtree(parts)
     corpus = PreparedCorpus(path)
     if verbose:
@@ -464,6 +471,7 @@ def _join(
     made: Sequence[tuple[int, Path]],
     path: Path,
     description: dict[str, Any],
+    *,
     filters: Filters,
     weights: Sequence[float] | None,
     temperature: float,

@@ -141,7 +141,9 @@ def translation_dataset(
     entropy: Any = np.random.SeedSequence().entropy  # an int
     seed = entropy if seed is None else seed
     tags = source_tag, target_tag
-    sides = _sides(source_texts, target_texts, tokenizers, tags, rates, seed, verbose)
+    sides = _sides(
+        source_texts, target_texts, tokenizers, tags, rates=rates, seed=seed, verbose=verbose
+    )
     passes, report = make_passes(
         sides,
         SpecialIds(
@@ -150,10 +152,10 @@ def translation_dataset(
             target_tokenizer.eos_id,
             arguments.boolean("source_eos", source_eos),
         ),
-        tokens_per_batch,
-        max_length,
-        max_shapes,
-        rows_multiple,
+        tokens_per_batch=tokens_per_batch,
+        max_length=max_length,
+        max_shapes=max_shapes,
+        rows_multiple=rows_multiple,
         order=seed if shuffle else None,
         per_update=batches_per_update,
     )
@@ -175,6 +177,7 @@ def _sides(
     target_texts: Any,
     tokenizers: Sequence[TokenizerLike],
     tags: Sequence[str | None],
+    *,
     rates: Sequence[float],
     seed: int,
     verbose: bool,

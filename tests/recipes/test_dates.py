@@ -83,7 +83,7 @@ def test_source_decides_the_target_in_every_month_and_year(source, target):
         day = first + datetime.timedelta(days=number)
         for kind in kinds:
             pair = dates.write_pair(kind, day, *locales)
-            if not dates._is_taken(pair, kind, day, kinds, *locales):
+            if not dates._is_taken(pair, kind, day, kinds, locales):
                 pairs.append(pair)
     assert conflicts(pairs) == []
 

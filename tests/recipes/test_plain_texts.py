@@ -44,7 +44,8 @@ def test_symbols_of_real_pairs_are_those_of_the_tokenizer(shared):
 @pytest.mark.parametrize("rule", ["identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
 def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase, rule):
     texts = [*SENTENCES, "Σ ΣΑΣ ΑΣ"]
-    SubwordVocabulary.train(texts, 90, rule, lowercase, False).save(tmp_path / "file")
+    vocabulary = SubwordVocabulary.train(texts, 90, rule, lowercase=lowercase, split_digits=False)
+    vocabulary.save(tmp_path / "file")
     ours, theirs = load_vocabulary(tmp_path / "file"), load_tokenizer(tmp_path / "file")
     trained = SentencePieceTokenizer.train(
         texts, 90, shrink_to_fit=True, character_coverage=1.0, normalization=rule,
@@ -62,7 +63,7 @@ def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase, rule):
 
 def test_a_vocabulary_too_small_for_its_characters_is_refused():
     with pytest.raises(ValueError, match="`vocab_size` must leave room for every character"):
-        SubwordVocabulary.train(SENTENCES, 10, "identity", False, False)
+        SubwordVocabulary.train(SENTENCES, 10, "identity", lowercase=False, split_digits=False)
 
 
 def test_a_tokenizer_that_needs_tensorflow_is_refused(tmp_path):
@@ -140,7 +141,8 @@ def test_symbols_and_a_sample_are_settings_of_the_vocabulary(tmp_path, capsys):
 
 @pytest.mark.parametrize("options", [{"tags": ["<2de>"]}, {"bos_id": 5}])
 def test_a_vocabulary_with_other_ids_is_refused(tmp_path, options):
-    model = SubwordVocabulary.train(["a b c"] * 9, 20, "identity", False, False).model
+    options_of_training = {"lowercase": False, "split_digits": False}
+    model = SubwordVocabulary.train(["a b c"] * 9, 20, "identity", **options_of_training).model
     SentencePieceTokenizer(model, **options).save(tmp_path / "source.tokenizer")
     with pytest.raises(ValueError, match="SentencePieceTokenizer that needs TensorFlow"):
         load_vocabulary(tmp_path / "source.tokenizer")

@@ -132,7 +132,12 @@ def test_parts_without_a_translation_are_joined_by_nothing(separator):
     )
     tokenizer = translator().source_tokenizer
     functions = StringFunctions(
-        translator().id_functions, tokenizer, tokenizer, 4, separator, split_sentences=False
+        translator().id_functions,
+        tokenizer,
+        tokenizer,
+        max_segments=4,
+        separator=separator,
+        split_sentences=False,
     )
     flat = tf.constant([part for row in parts for part in row])
     joined = [text.decode() for text in functions._join(segments, flat).numpy()]
