@@ -3,7 +3,8 @@
 Without --train it learns to write English dates, times and numbers in French, in a few minutes.
 Stopped by Ctrl-C, a signal or a crash, the same command goes on from the last finished epoch.
 Presets: dates and mini for short trainings; tiny, small, base and big for texts; symbols and
-symbols-paper for characters, phones and tags. Options win over --config, and that over --preset.
+symbols-paper for characters, phones and tags. fast- has a deep encoder and a shallow decoder.
+Options win over --config, and that over --preset.
 A default of "4; dates, mini 2" is 4, but 2 with --preset dates or mini.
 """
 

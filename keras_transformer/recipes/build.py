@@ -81,6 +81,7 @@ def build_transformer(settings: Settings, **ids: int) -> Transformer:
     return Transformer(
         **numbers,
         num_layers=settings.num_layers,
+        num_decoder_layers=settings.num_decoder_layers or None,
         d_model=settings.d_model,
         num_heads=settings.num_heads,
         d_ff=settings.d_ff,

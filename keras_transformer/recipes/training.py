@@ -48,9 +48,10 @@ NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
 NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 # What a run must have in common with the one that it starts from.
-START: tuple[str, ...] = ("format", "model", "num_layers", "d_model", "num_heads", "d_ff")
-START += ("norm_first", "position", "cell", "similarity", "vocab_size", "separate_vocabularies")
-START += ("lowercase", "normalization", "source_normalization", "right_to_left")
+START: tuple[str, ...] = ("format", "model", "num_layers", "num_decoder_layers", "d_model")
+START += ("num_heads", "d_ff", "norm_first", "position", "cell", "similarity", "vocab_size")
+START += ("separate_vocabularies", "lowercase", "normalization", "source_normalization")
+START += ("right_to_left",)
 
 
 class Run(NamedTuple):

@@ -42,9 +42,9 @@ def test_every_setting_has_an_option_with_a_help():
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("num_layers", "4; dates, mini, symbols 2; small, base, big 6; recurrent models 1 to 4"),
-        ("learning_rate", "0.004; dates, mini 0.002; small, symbols-paper 0.001; base 0.000699; "),
-        ("norm_first", "yes; base, big no"),
+        ("num_layers", "4; dates, mini, symbols 2; small, base, big, fast-tiny 6; fast-small, "),
+        ("learning_rate", "0.004; dates, mini, fast-dates, fast-mini 0.002; small, symbols-paper"),
+        ("norm_first", "yes; base, big, fast-base, fast-big no"),
         ("minutes", "no limit; symbols, symbols-paper 60"),
         ("format", "text with --train, else dates"),
         ("backend", "tensorflow"),

@@ -146,6 +146,12 @@ def test_a_recurrent_model_has_about_as_many_parameters_as_the_transformer(prese
     assert ours.count_params() == pytest.approx(theirs.count_params(), rel=limit)
 
 
+def test_a_fast_preset_has_more_layers_in_the_encoder_than_in_the_decoder(zeros):
+    model = build_model(Settings.from_preset("fast-tiny", train=("a",)), vocab_size=20)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (6, 1)
+    assert build_model(Settings.from_preset("tiny"), vocab_size=20).num_decoder_layers == 4
+
+
 def test_a_recurrent_model_is_the_one_that_was_chosen():
     chosen = dict(similarity="none", cell="gru", scheduled_sampling=0.25)
     settings = Settings.from_preset(model="recurrent", **chosen)

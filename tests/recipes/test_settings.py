@@ -35,6 +35,15 @@ def test_the_rate_of_the_papers_presets_is_that_of_its_schedule(preset, peak):
     assert PRESETS[preset]["learning_rate"] == pytest.approx(peak, rel=1e-3)
 
 
+# Kasai et al. 2021, table 1: 12 layers and 1, where the others have 6 and 6.
+@pytest.mark.parametrize("name", ["base", "big"])
+def test_a_fast_preset_is_another_one_with_a_shallow_decoder(name):
+    fast, plain = Settings.from_preset(f"fast-{name}"), Settings.from_preset(name)
+    assert (fast.num_layers, fast.num_decoder_layers) == (12, 1)
+    layers = {"preset": name, "num_layers": 6, "num_decoder_layers": 0}
+    assert dataclasses.replace(fast, **layers) == plain
+
+
 def test_a_recurrent_model_has_its_own_sizes_and_none_of_the_transformers_options():
     settings = Settings.from_preset("symbols", train=("a",), format="g2p", model="recurrent")
     assert (settings.num_layers, settings.d_model) == (1, 200)
@@ -91,6 +100,13 @@ TEXT = dict(train=("a", "b"))
         ),
         (dict(position="polar"), "`position` must be one of sinusoidal, rotary"),
         (dict(preset="huge"), "`preset` must be one of dates, mini"),
+        (
+            dict(preset="fast-tiny", model="recurrent"),
+            "`preset` must be one of dates, mini, .*, symbols-paper for `model` 'recurrent'. "
+            "Received: preset='fast-tiny'",
+        ),
+        (dict(model="recurrent", num_decoder_layers=1), "needs `model` 'transformer'"),
+        (dict(num_decoder_layers=-1), "`num_decoder_layers` must be at least 0. Received"),
         (dict(d_model=30), "`d_model` must be a multiple of `num_heads`, 4"),
         (dict(speed=1), "`speed` is no setting. The settings are preset, format"),
         (dict(subword_dropout=(0.1, 1)), "`subword_dropout` must be below 1"),
