@@ -11,7 +11,8 @@ from keras_transformer.commands.program import Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
 COMMANDS = (
-    *("train", "import", "translate", "evaluate", "score", "export", "serve", "explore", "info"),
+    *("train", "distill", "import", "translate", "evaluate", "score", "export", "serve"),
+    *("explore", "info"),
 )
 MODULES = {"import": "import_model"}  # where Python reserves the name
 INTERRUPTED = 130

@@ -14,6 +14,7 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from keras_transformer.commands.program import (
     need,
     whole_number,
 )
-from keras_transformer.recipes.run_files import check_run, read_imported
+from keras_transformer.recipes.run_files import check_run, check_teacher, read_imported
 from keras_transformer.recipes.settings import (
     FIELDS,
     PRESETS,
@@ -44,7 +45,7 @@ GROUPS = {  # the first option of each, and its heading
 }
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
 MANY |= {"user_defined_symbols": "SYMBOL"}
-METAVARS = {"start_from": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
+METAVARS = {"start_from": "RUN", "teacher": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
 METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
 DEFAULTS = {  # where another option decides
     "preset": "dates without --train, tiny for texts, symbols for the other formats",
@@ -63,12 +64,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the run: a new directory, or one to go on with (default: runs/ and a name of the "
         "texts and the preset, as runs/train-en-de-tiny)",
     )
+    add_settings(parser)
+    parser.epilog = examples(
+        "train",
+        "train --train train.en train.de --validation val.en val.de --epochs 40",
+        "train --train words.tsv --format g2p --beam-size 5 --output runs/phones",
+    )
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, left_out: Collection[str] = (), shows_defaults: bool = True
+) -> None:
+    """Adds an option for each field of `Settings` but for some."""
     helps = read_helps()
     group: Any = parser
     for name, field in FIELDS.items():
         if name in GROUPS:
             group = parser.add_argument_group(GROUPS[name])
-        options: dict[str, Any] = {"help": f"{helps[name]}{default_of(name)}"}
+        if name in left_out:
+            continue
+        default = default_of(name) if shows_defaults else ""
+        options: dict[str, Any] = {"help": f"{helps[name]}{default}"}
         if field.type in (bool, bool | None):
             options["action"] = argparse.BooleanOptionalAction
         elif name in MANY:
@@ -82,48 +98,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name == "preset":
             options |= {"choices": list(PRESETS), "metavar": None}
         group.add_argument(f"--{name.replace('_', '-')}", default=None, **options)
-    parser.epilog = examples(
-        "train",
-        "train --train train.en train.de --validation val.en val.de --epochs 40",
-        "train --train words.tsv --format g2p --beam-size 5 --output runs/phones",
-    )
 
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Checks the settings before anything heavy is imported, then trains."""
     settings = make_settings(args)
-    names = (settings.normalization, settings.source_normalization)
-    rules = [name for name in names if name.endswith(".tsv")]
-    check_files(*settings.train, *settings.validation, *settings.test, *rules)
     if settings.start_from:
         check_run(settings.start_from)
         if read_imported(settings.start_from):
             settings = dataclasses.replace(settings, model="imported")
+    if settings.teacher:
+        check_teacher(settings)
+    output = args.output or str(Path("runs") / default_name(settings))
+    with prepared(settings, output, program):
+        from keras_transformer.recipes.training import train
+
+        made = train(settings, output)
+    program.say(made.summary)
+    scores = {score.name: score._asdict() for score in made.scores}
+    return {"output": output, "scores": scores, "settings": dataclasses.asdict(settings)}
+
+
+@contextlib.contextmanager
+def prepared(settings: Settings, output: str, program: Program) -> Iterator[None]:
+    """Checks what a training needs, and says how an interrupted one goes on."""
+    names = (settings.normalization, settings.source_normalization)
+    rules = [name for name in names if name.endswith(".tsv")]
+    check_files(*settings.train, *settings.validation, *settings.test, *rules)
     if settings.format == "dates":
         need("eval", "babel")
     needed = {"tensorflow": ("tensorflow", "tensorflow_text")}
     need(settings.backend, *needed.get(settings.backend, (settings.backend,)))
     os.environ["KERAS_BACKEND"] = settings.backend
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    output = args.output or str(Path("runs") / default_name(settings))
     with contextlib.redirect_stdout(program.notes):  # what Keras and the callbacks print
-        from keras_transformer.recipes.training import train
-
         try:
-            made = train(settings, output)
+            yield
         except KeyboardInterrupt:
             program.say(f"\nWhat was finished is in {output}; run the same command to go on.")
             raise
-    program.say(made.summary)
-    scores = {score.name: score._asdict() for score in made.scores}
-    return {"output": output, "scores": scores, "settings": dataclasses.asdict(settings)}
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
     """The settings of the preset. Those of the file win over them, and options over both."""
     values: dict[str, Any] = {}
-    given = {name: getattr(args, name) for name in FIELDS if getattr(args, name) is not None}
-    try:
+    given = given_settings(args)
+    with fields_as_options():
         if args.config:
             values, _ = read_settings(args.config)
             if {"preset", "model", "format"} & set(given):
@@ -132,8 +152,20 @@ def make_settings(args: argparse.Namespace) -> Settings:
                 chosen = {name: getattr(of_file, name) for name in ("preset", "model", "format")}
                 values = {**chosen, **of_file.changes()}
         return Settings.from_preset(**{**values, **given})
+
+
+def given_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields whose options were given."""
+    values = {name: getattr(args, name, None) for name in FIELDS}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@contextlib.contextmanager
+def fields_as_options() -> Iterator[None]:
+    """Names options in the messages of `ValueError`, where they have fields."""
+    try:
+        yield
     except ValueError as error:
-        # Fields are options here.
         message = re.sub("`(\\w+)`", lambda found: option_of(found[1]), str(error))
         raise ValueError(message) from None
 

@@ -38,7 +38,7 @@ from keras_transformer.recipes.pair_formats import decode_target, encode_source
 from keras_transformer.recipes.run_files import (
     check_model,
     count_hypotheses,
-    find_export,
+    newest_export,
     read_format,
 )
 
@@ -141,12 +141,7 @@ def run_shards(args: argparse.Namespace) -> dict[str, int]:
         raise ValueError("--shards needs --output, a directory")
     check_files(*args.shards)
     check_model(args.model)
-    export = find_export(args.model)
-    if export is None:
-        raise ValueError(
-            f"{args.model} has no export, which --shards needs. Write it: "
-            f"keras-transformer export {args.model}"
-        )
+    export = newest_export(args.model)
     if not args.raw and (form := read_format(args.model)) not in ("text", "dates"):
         raise ValueError(f"--shards needs --raw for a model of the format {form}")
     use_tensorflow()

@@ -176,6 +176,7 @@ def copy_both(path: Path, settings: Settings, train: list[Pair]) -> tuple[Tokeni
 
 
 def copy_or(settings: Settings, file: Path, make: Callable[[], Tokenizer]) -> None:
-    """Saves the tokenizer of the run that this one starts from, or else what `make` returns."""
-    made = load_tokenizer(Path(settings.start_from) / file.name) if settings.start_from else make()
+    """Saves the tokenizer of the run to start or learn from, or else what `make` returns."""
+    other = settings.start_from or settings.teacher
+    made = load_tokenizer(Path(other) / file.name) if other else make()
     made.save(file)

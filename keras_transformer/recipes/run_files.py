@@ -3,11 +3,18 @@
 import csv
 import dataclasses
 import json
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.recipes.settings import Settings, read_settings
+from keras_transformer.recipes.settings import (
+    BACKENDS,
+    PRESETS,
+    RECURRENT_ONLY,
+    Settings,
+    read_settings,
+)
 
 CARD = Path("assets.extra", "model_card.json")
 SETTINGS = "settings.toml"
@@ -15,6 +22,15 @@ PREDICTIONS = "predictions.tsv"
 IMPORTED = "imported.json"  # of a run whose model came from another system
 CORPORA = "corpora"  # of a run on large files
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
+# What a student has as its teacher, whose vocabularies it has.
+VOCABULARY: tuple[str, ...] = ("format", "source_locale", "target_locale", "vocab_size")
+VOCABULARY += ("user_defined_symbols", "separate_vocabularies", "lowercase", "normalization")
+VOCABULARY += ("source_normalization", "right_to_left")
+# What it does not take over. It learns in one direction, from the beginning.
+STUDENTS_OWN: tuple[str, ...] = ("preset", "num_layers", "num_decoder_layers")
+STUDENTS_OWN += ("start_from", "teacher")
+STUDENTS_OWN += ("both_directions", "backend", "steps_per_execution")
+STUDENTS_OWN += ("data_parallel", "model_parallel")
 
 
 def find_export(path: str | PathLike[str]) -> Path | None:
@@ -137,6 +153,74 @@ def change_search(
     if settings.beam_size == 1:
         raise ValueError("a length penalty needs a beam of at least 2. Give a beam size too")
     return dataclasses.replace(settings, length_penalty=length_penalty)
+
+
+def student_settings(teacher: str | PathLike[str], **given: Any) -> Settings:
+    """The settings of a run that learns from translations by another one, its teacher.
+
+    They are the teacher's but for the layers: the preset is `fast-` and the name of the teacher's.
+
+    Args:
+        teacher: directory of the other run.
+        **given: fields of `Settings` in their place.
+
+    Raises:
+        ValueError: when the teacher is no run that can teach, a file of its texts is gone, or a
+            value is bad.
+
+    Example:
+
+    >>> student_settings("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: nowhere: there is no such directory. Check the path
+    """
+    check_run(teacher)
+    own = read_run(teacher)[0]
+    kept = {name: value for name, value in own.changes().items() if name not in STUDENTS_OWN}
+    if own.model == "recurrent":  # the student is a Transformer, of the sizes of its preset
+        kept = {n: v for n, v in kept.items() if n not in ("model", "d_model", *RECURRENT_ONLY)}
+    kept |= {name: getattr(own, name) for name in VOCABULARY}
+    fast = f"fast-{own.preset.removeprefix('fast-')}"
+    if fast not in PRESETS and not given.keys() & {"preset", "num_decoder_layers"}:
+        raise ValueError(
+            f"`num_decoder_layers` must be given where there is no preset {fast!r}. Received: none"
+        )
+    kept |= {"preset": fast if fast in PRESETS else own.preset, "backend": BACKENDS[0]}
+    settings = Settings.from_preset(**{**kept, **given, "teacher": os.fspath(teacher)})
+    check_teacher(settings)
+    for name in ("train", "validation", "test"):
+        for file in getattr(settings, name):
+            if not Path(file).is_file():
+                way = "Check the path"
+                if name not in given:
+                    way = f"{teacher} had it for `{name}`. Give `{name}`, or start where it is"
+                raise ValueError(f"{file}: there is no such file. {way}")
+    return settings
+
+
+def check_teacher(settings: Settings) -> None:
+    """Raises `ValueError` unless a run with these settings can learn from the run `teacher`."""
+    teacher = settings.teacher
+    check_run(teacher)
+    if read_imported(teacher):
+        raise ValueError(
+            f"{teacher} must be a run that learnt from texts to be a teacher. Received: a model of "
+            "another system"
+        )
+    # What was held out of the teacher's training is held out of the student's too.
+    names = VOCABULARY if settings.validation and settings.test else (*VOCABULARY, "seed")
+    if differing := read_run(teacher)[0].differences(settings, names):
+        raise ValueError(f"{teacher} cannot be the teacher of this run: {differing}")
+    newest_export(teacher)
+
+
+def newest_export(path: str | PathLike[str]) -> Path:
+    """The newest export of a run, or an export itself; raises `ValueError` where there is none."""
+    export = find_export(path)
+    if export is None:
+        raise ValueError(f"{path} has no export. Write it: keras-transformer export {path}")
+    return export
 
 
 def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) -> int | None:

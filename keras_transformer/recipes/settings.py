@@ -89,6 +89,8 @@ class Settings:
             of sources and of targets.
         both_directions: number of first epochs that also train from target to source.
         start_from: directory of another run, whose model and vocabularies it begins with.
+        teacher: directory of another run, whose translations of the training sources it learns in
+            place of their targets, with the other's vocabularies.
         accumulate: number of batches whose gradients make one update.
         precision: Keras's dtype policy.
         backend: Keras's backend; KERAS_BACKEND when not given.
@@ -168,6 +170,7 @@ class Settings:
     subword_dropout: tuple[float, ...] = option((), least=0, below=1)
     both_directions: int = option(0, least=0)
     start_from: str = ""
+    teacher: str = ""
     accumulate: int = option(1, least=1)
     precision: str = option("float32", choices=PRECISIONS)
     backend: str = option("tensorflow", choices=BACKENDS)
@@ -317,9 +320,10 @@ class Settings:
             rule = f"be one of {listed} without `separate_vocabularies`"
             raise ValueError(_must("source_normalization", rule, own))
         if self.backend != "tensorflow":
-            for name in ("subword_dropout", "tensorboard"):
-                if any(self.subword_dropout) if name == "subword_dropout" else self.tensorboard:
-                    raise ValueError(f"`{name}` needs `backend` 'tensorflow'")
+            used = {"subword_dropout": any(self.subword_dropout)}
+            used |= {name: getattr(self, name) for name in ("tensorboard", "teacher")}
+            for name in filter(used.get, used):
+                raise ValueError(f"`{name}` needs `backend` 'tensorflow'")
             for name in ("normalization", "source_normalization"):
                 if getattr(self, name).endswith(".tsv"):
                     raise ValueError(f"`{name}` by a file of rules needs `backend` 'tensorflow'")
@@ -357,6 +361,8 @@ class Settings:
             raise ValueError(_must("batches_per_epoch", rule, self.batches_per_epoch))
         if self.batches_per_epoch and self.backend != "tensorflow":
             raise ValueError("`batches_per_epoch` needs `backend` 'tensorflow'")
+        if self.teacher and self.start_from:
+            raise ValueError("`teacher` goes without `start_from`")
         if self.both_directions and (self.separate_vocabularies or self.right_to_left):
             raise ValueError("`both_directions` needs one vocabulary of both sides")
         if self.accumulate > 1 and self.precision == "mixed_float16":

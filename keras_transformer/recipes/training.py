@@ -36,11 +36,13 @@ from keras_transformer.recipes.run_directory import (
 from keras_transformer.recipes.run_files import (
     CORPORA,
     IMPORTED,
+    check_teacher,
     read_imported,
     read_predictions,
 )
 from keras_transformer.recipes.runs import FEW_TEXTS, search_of_run, share_of_several
 from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.teacher import translate_corpus
 from keras_transformer.recipes.texts import Texts
 
 NUM_SAMPLES = 3
@@ -111,6 +113,8 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
     if settings.start_from and not directory.epochs_done():  # then it needs the other no more
         names = ("format", "model") if imported else START
         RunDirectory(settings.start_from).check_start(settings, names)
+    if settings.teacher and not directory.epochs_done():
+        check_teacher(settings)
     corpus = read_corpus(settings, directory.path / CORPORA)
     directory.open(settings, training_pairs=corpus.num_train, pairs_digest=corpus.digest)
     if imported:
@@ -123,6 +127,8 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
         outputs = [row["output"] for row in read_predictions(directory.path)]
         return measure(directory, settings, corpus.test, outputs)
     directory.forget_test()
+    if settings.teacher:
+        corpus = translate_corpus(settings.teacher, corpus, directory.path / CORPORA)
     texts = open_texts(directory, settings, corpus)
     train_model(directory, settings, texts)
     return finish_run(directory, settings, texts)

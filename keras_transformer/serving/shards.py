@@ -398,7 +398,7 @@ class Progress:
         self.files, self.verbose = files, verbose
         self.is_terminal = sys.stderr.isatty()
         self.pause = 0.5 if self.is_terminal else SECONDS_BETWEEN_LINES
-        self.rows = self.done = 0
+        self.rows = self.done = self.rows_of_done = 0
         self.last = self.begun = time.monotonic()
         self.lock = threading.Lock()
 
@@ -412,6 +412,7 @@ class Progress:
         """Counts a file that is done."""
         with self.lock:
             self.done += 1
+            self.rows_of_done = self.rows
 
     def add(self, rows: int) -> None:
         """Counts rows, and writes a line from time to time."""
@@ -431,7 +432,13 @@ class Progress:
         """How far it is."""
         seconds = max(time.monotonic() - self.begun, 1e-9)
         speed = f"{self.rows / seconds:,.0f} a second"
-        return f"{self.done:,} of {self.files:,} files, {self.rows:,} rows, {speed}"
+        line = f"{self.done:,} of {self.files:,} files, {self.rows:,} rows, {speed}"
+        if not self.rows_of_done or self.done == self.files:
+            return line
+        # As if the other files had as many rows as these.
+        rows_left = max(0, self.rows_of_done / self.done * self.files - self.rows)
+        minutes = rows_left / self.rows * seconds / 60
+        return f"{line}, about {max(1, round(minutes)):,} min left"
 
 
 def in_processes(

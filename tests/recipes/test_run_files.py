@@ -11,17 +11,22 @@ from keras_transformer.recipes.run_files import (
     count_hypotheses,
     find_export,
     is_run,
+    read_run,
+    student_settings,
 )
 from keras_transformer.recipes.settings import Settings
+
+
+def write_run(path, settings):
+    path.mkdir(exist_ok=True)
+    (path / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    (path / "model.keras").touch()
 
 
 @pytest.fixture
 def run(tmp_path):
     """The files of a run with a model, and of its export with another search."""
-    settings = Settings(train=("a", "b"), beam_size=5)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
-    (tmp_path / "run" / "model.keras").touch()
+    write_run(tmp_path / "run", Settings(train=("a", "b"), beam_size=5))
     card = {"search": {"class": "BeamSearch", "settings": {"beam_size": 8, "num_hypotheses": 7}}}
     write_export(tmp_path / "run" / "export" / "1", card)
     return tmp_path / "run"
@@ -88,3 +93,71 @@ def test_a_run_and_an_export_say_how_many_translations_they_give(run, tmp_path):
     ):
         write_export(tmp_path / f"of-{number}", card)
         assert count_hypotheses(tmp_path / f"of-{number}") == expected
+
+
+@pytest.fixture
+def teacher(run, tmp_path):
+    """Writes settings of a run of files that are there, and returns its directory."""
+    files = [str(tmp_path / name) for name in ("a", "b")]
+    for file in files:
+        (tmp_path / file).touch()
+
+    def write(preset="tiny", **given):
+        settings = Settings.from_preset(preset, **{"train": files, **given})
+        write_run(run, settings)
+        return run
+
+    return write
+
+
+def test_a_student_is_as_its_teacher_but_for_the_layers_and_what_is_given(teacher):
+    own = dict(vocab_size=500, dropout=0.2, d_model=64, epochs=7, lowercase=True)
+    run = teacher(num_layers=3, both_directions=2, start_from="x", **own)
+    files = read_run(run)[0].train
+    expected = dict(train=files, backend="tensorflow", teacher=str(run), **own)
+    assert student_settings(run) == Settings.from_preset("fast-tiny", **expected)
+    given = dict(preset="tiny", num_decoder_layers=2, epochs=9)
+    found = student_settings(run, **given)
+    assert found == Settings.from_preset(**{**expected, **given})
+    # A vocabulary is the teacher's, whatever the preset says.
+    run = teacher("dates", train=(), seed=3)
+    found = student_settings(run, preset="tiny")
+    assert (found.vocab_size, found.num_layers, found.seed) == (600, 4, 3)
+    assert student_settings(teacher("fast-tiny")).preset == "fast-tiny"
+
+
+def test_the_student_of_a_recurrent_model_is_a_transformer(teacher):
+    run = teacher("mini", model="recurrent", cell="gru", d_model=30, dropout=0.2)
+    found = student_settings(run)
+    assert (found.model, found.preset, found.d_model) == ("transformer", "fast-mini", 128)
+    assert (found.dropout, found.num_layers, found.num_decoder_layers) == (0.2, 4, 1)
+
+
+def test_symbols_have_no_fast_preset_but_a_student_with_layers_of_its_own(teacher):
+    run = teacher("symbols", train=(__file__,), format="g2p")
+    with pytest.raises(ValueError, match="must be given where there is no preset 'fast-symbols'"):
+        student_settings(run)
+    found = student_settings(run, num_decoder_layers=1)
+    assert (found.preset, found.num_layers, found.num_decoder_layers) == ("symbols", 2, 1)
+
+
+def test_what_cannot_be_a_teacher_is_refused(teacher, tmp_path):
+    with pytest.raises(ValueError, match="there is no such directory"):
+        student_settings(tmp_path / "nowhere")
+    gone = str(tmp_path / "gone")
+    with pytest.raises(ValueError, match=f"{gone}: there is no such file. .* had it for `test`"):
+        student_settings(teacher(test=(gone, gone)))
+    run = teacher()
+    with pytest.raises(ValueError, match="cannot be the teacher of this run: vocab_size was 8000"):
+        student_settings(run, vocab_size=900)
+    # Another seed would hold out other pairs, which the teacher was trained on.
+    with pytest.raises(ValueError, match="this run: seed was 1 and is 2"):
+        student_settings(run, seed=2)
+    files = read_run(run)[0].train
+    assert student_settings(run, seed=2, validation=files, test=files).seed == 2
+    (run / "export" / "1" / "saved_model.pb").unlink()
+    with pytest.raises(ValueError, match="has no export. Write it: keras-transformer export"):
+        student_settings(run)
+    (run / "imported.json").write_text('{"from": "marian"}', encoding="utf-8")
+    with pytest.raises(ValueError, match="to be a teacher. Received: a model of another system"):
+        student_settings(run)

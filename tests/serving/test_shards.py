@@ -57,6 +57,20 @@ def translate(exported, tmp_path, opened, monkeypatch):
     return run
 
 
+def test_progress_tells_the_time_that_files_of_the_same_size_will_take(monkeypatch, capsys):
+    clock = iter([0.0, 60.0, 120.0, 180.0])
+    monkeypatch.setattr(shards.time, "monotonic", lambda: next(clock))
+    progress = shards.Progress(4, verbose=True)  # begun at 0
+    progress.rows = 30
+    assert progress.line() == "0 of 4 files, 30 rows, 0 a second"
+    progress.rows = 100
+    progress.count_file()
+    # 4 files have 400 rows: 300 more take three times the 120 seconds of the first 100.
+    assert progress.line() == "1 of 4 files, 100 rows, 1 a second, about 6 min left"
+    progress.done = 4
+    assert progress.line() == "4 of 4 files, 100 rows, 1 a second"
+
+
 def lines_of(path):
     data = path.read_bytes()
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
