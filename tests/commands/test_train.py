@@ -105,6 +105,7 @@ def test_another_preset_or_model_takes_the_place_of_that_of_the_file(tmp_path):
         (["--train", "a", "b"], "a: there is no such file. Check the path"),
         (["--train", __file__, "--normalization", "no.tsv"], "no.tsv: there is no such file"),
         (["--config", "nowhere"], "nowhere: there is no such file"),
+        (["--train", __file__, "--teacher", "nowhere"], "nowhere: there is no such directory"),
         (
             ["--size", "tiny"],
             "--size tiny. `keras-transformer train --help` shows",

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+pytest.importorskip("babel")
+
 from keras_transformer.recipes import build, corpus, distillation, teacher, training
 from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.dates import date_pairs
