@@ -1,4 +1,4 @@
-"""Writes the pictures of README.md and docs/architecture.md as SVG: `python docs/figures.py`.
+"""Writes the pictures of README.md, architecture.md and scale.md as SVG: `python docs/figures.py`.
 
 Plain Python: the pictures are text, and the same at every run. `python docs/figures.py --record`
 first trains on dates and translates, and keeps what the commands print in docs/recording.txt.
@@ -22,6 +22,11 @@ EPOCH = re.compile(r"^  epoch (\d+): validation .*$", re.MULTILINE)
 # Neither an example, nor Keras's progress, nor too long for a terminal.
 OTHER = re.compile(r"(?!    (?:source|translated|reference) |Epoch \d|\d+/\d+ |  epoch \d).{1,100}")
 INK, GREY = "#1f2933", "#5b6670"
+BATCH = 32_768  # target tokens of a device's step
+# Parameters with a vocabulary of 32,000, tokens a second of one H100, colour and mark.
+SIZES = {"base": (60.5e6, 621_983, BLUE, "circle"), "big": (209e6, 284_910, ORANGE, "square")}
+BANDWIDTHS = {450e9: "", 50e9: "7 4"}  # bytes a second, and the dashes of its lines
+DEVICES = (1, 2, 4, 8, 16, 24, 32)
 FILLS = {BLUE: "#e5f1f8", ORANGE: "#fdeee3", GREEN: "#e3f4ee", PURPLE: "#f9edf4", GREY: "#f1f3f5"}
 SANS = "font-family='system-ui, -apple-system, Segoe UI, Roboto, sans-serif'"
 MONO = "font-family='ui-monospace, SFMono-Regular, Menlo, Consolas, monospace'"
@@ -177,6 +182,66 @@ def recording(text):
     return document(round(width), height, title, body, style)
 
 
+def tokens_per_second(size, devices, bytes_per_second):
+    """Gives the speed of data parallelism in which nothing overlaps; see docs/scale.md."""
+    parameters, speed, *_ = SIZES[size]
+    exchange = 2 * (devices - 1) / devices * 4 * parameters / bytes_per_second
+    return devices * BATCH / (BATCH / speed + exchange)
+
+
+def scaling():
+    """Gives the tokens a second of base and big by the number of devices."""
+    width, height, left, right, top, bottom = 760, 440, 84, 566, 58, 372
+    most = 20e6
+
+    def place(devices, speed):
+        x = left + (right - left) * devices / DEVICES[-1]
+        return round(x, 1), round(bottom - (bottom - top) * speed / most, 1)
+
+    parts = [
+        f"<rect x='1' y='1' width='{width - 2}' height='{height - 2}' rx='14' fill='#ffffff' "
+        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
+        label(left - 60, 34, "million target tokens a second", 13, INK, "start", 600),
+        label((left + right) / 2, 418, "devices, each with 32,768 tokens a step", 13, weight=600),
+    ]
+    for speed in range(0, 21, 5):
+        x, y = place(0, speed * 1e6)
+        parts.append(f"<path d='M{x} {y}H{right}' stroke='#e1e6ea'/>\n")
+        parts.append(label(x - 8, y + 4, str(speed), 12, GREY, "end"))
+    parts += [label(place(n, 0)[0], bottom + 20, str(n), 12, GREY) for n in DEVICES if n != 2]
+    for size, (_, speed, color, _) in SIZES.items():
+        (x, y), (end_x, end_y) = place(0, 0), place(DEVICES[-1], DEVICES[-1] * speed)
+        parts.append(
+            f"<path d='M{x} {y}L{end_x} {end_y}' stroke='{color}' stroke-width='1.2' "
+            f"stroke-dasharray='1.5 4' stroke-linecap='round'/>\n"
+        )
+        for bandwidth, dashes in BANDWIDTHS.items():
+            points = [place(n, tokens_per_second(size, n, bandwidth)) for n in DEVICES]
+            line = "L".join(f"{x} {y}" for x, y in points)
+            parts.append(
+                f"<path d='M{line}' fill='none' stroke='{color}' stroke-width='2.2' "
+                f"stroke-dasharray='{dashes or 'none'}'/>\n"
+            )
+            parts += [mark(x, y, size) for x, y in points]
+            x, y = points[-1]
+            text = f"{size}, {bandwidth / 1e9:.0f} GB/s"
+            parts.append(label(x + 12, y + 4, text, 13, color, "start", 600))
+    parts += [label(left + 18, top + 14, "dotted: no exchange of gradients", 12, GREY, "start")]
+    title = (
+        "Calculated tokens a second against devices. With 32 devices base has 19.5 million at "
+        "450 GB/s and 16.9 million at 50 GB/s, big 8.8 and 7.1 million."
+    )
+    return document(width, height, title, "".join(parts) + "</g>\n")
+
+
+def mark(x, y, size):
+    """Gives the mark of a size of model at a point."""
+    _, _, color, shape = SIZES[size]
+    if shape == "circle":
+        return f"<circle cx='{x}' cy='{y}' r='4' fill='{color}'/>\n"
+    return f"<rect x='{x - 3.5:.1f}' y='{y - 3.5:.1f}' width='7' height='7' fill='{color}'/>\n"
+
+
 def favicon():
     """Gives the mark of the site: two stacks, and the memory between them."""
     bars = ((8, 36, BLUE), (8, 24, ORANGE), (36, 36, BLUE), (36, 24, ORANGE), (36, 12, GREEN))
@@ -245,6 +310,7 @@ def main():
     pictures = {
         "pictures/architecture.svg": architecture(),
         "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),
+        "pictures/scaling.svg": scaling(),
         "favicon.svg": favicon(),
     }
     for name, picture in pictures.items():

@@ -27,6 +27,7 @@ def drawn(figures):
     return {
         "pictures/architecture.svg": figures.architecture(),
         "pictures/dates.svg": figures.recording(recording),
+        "pictures/scaling.svg": figures.scaling(),
         "favicon.svg": figures.favicon(),
     }
 
@@ -41,6 +42,17 @@ def test_every_figure_is_well_formed_and_has_a_title(figures):
         root = ElementTree.fromstring(text)
         assert root.get("aria-label")
         assert root[0].tag.endswith("title")
+
+
+def test_the_table_and_the_picture_of_many_devices_are_of_one_calculation(figures):
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (base|big), (\d+) GB/s \| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == len(figures.SIZES) * len(figures.BANDWIDTHS)
+    for size, bandwidth, cells in rows:
+        speeds = [figures.tokens_per_second(size, n, float(bandwidth) * 1e9) for n in (1, 2, 8, 32)]
+        assert cells.split(" | ") == [f"{speed / speeds[0]:.1f}" for speed in speeds[1:]]
+        told = f"{speeds[-1] / 1e6:.1f}"
+        assert told in ElementTree.fromstring(figures.scaling()).get("aria-label")
 
 
 def test_every_link_of_the_architecture_leads_to_a_file(figures):
