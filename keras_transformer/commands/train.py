@@ -44,7 +44,7 @@ GROUPS = {  # the first option of each, and its heading
     "beam_size": "test and export",
 }
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
-MANY |= {"user_defined_symbols": "SYMBOL"}
+MANY |= {"user_defined_symbols": "SYMBOL", "source_scripts": "SCRIPT", "target_scripts": "SCRIPT"}
 METAVARS = {"start_from": "RUN", "teacher": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
 METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
 DEFAULTS = {  # where another option decides

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.recipes.large_files import LargeFiles, are_large, read_large_files
+from keras_transformer.recipes.large_files import (
+    LargeFiles,
+    filter_pairs,
+    read_large_files,
+    stay_on_disk,
+)
 from keras_transformer.recipes.pair_formats import read_file
 from keras_transformer.recipes.parallel_text import Pair, hold_out, read_pairs, without_empty
 from keras_transformer.recipes.run_directory import say
@@ -57,10 +62,12 @@ def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
         corpus = make_dates(settings)
     else:
         large = None
-        if folder is not None and are_large(settings):
-            say("  the training files are large: they stay on disk")
+        if folder is not None and stay_on_disk(settings):
+            say("  the training files are large, or filtered: they stay on disk")
             large = read_large_files(settings.train, folder)
-        train = large.sample if large else read_part(settings.train, settings.format, "training")
+            train = filter_pairs(large.sample, settings)
+        else:
+            train = read_part(settings.train, settings.format, "training")
         given = train
         share = 0.01 if settings.format == "text" else 0.05
         if settings.test:

@@ -1,5 +1,6 @@
 """Texts of a training run on TensorFlow: tokenizers in the graph, batches, and a `Translator`."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,18 @@ class GraphTexts(Texts):
         )
 
     def _prepared(self, large: LargeFiles) -> tuple[Any, dict[str, Any]]:
-        """The sides of large files, tokenized on disk, and options of their dataset."""
+        """The sides of files that stay on disk, tokenized there, and options of their dataset."""
+        ratio = self.settings.max_ratio
         found = prepare_corpus(
             self.path / CORPORA,
             *large.files,
             self.source,
             self.target,
             max_length=self.settings.max_length,
+            max_ratio=None if ratio == math.inf else ratio,
+            source_scripts=self.settings.source_scripts,
+            target_scripts=self.settings.target_scripts,
+            drop_duplicates=self.settings.drop_duplicates,
             held_out=self.corpus.held_out,
             source_tags=self.imported.get("source_tag"),
             target_tags=self.imported.get("target_tag"),

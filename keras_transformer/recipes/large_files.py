@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.line_files import check_is_file, each_line
 from keras_transformer.recipes.parallel_text import Pair
-from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.settings import FIELDS, FILTERS, Settings
 from keras_transformer.reservoir import sample_evenly
 
 LARGE = 2**28  # bytes of both files, from which on they stay on disk
@@ -36,11 +36,13 @@ class LargeFiles(NamedTuple):
     sample: list[Pair]
 
 
-def are_large(settings: Settings) -> bool:
-    """Whether the training files of a run stay on disk.
+def stay_on_disk(settings: Settings) -> bool:
+    """Whether the training files of a run stay on disk: where they are large, or filtered.
 
     They do not where both directions are trained, or without TensorFlow.
     """
+    if any(getattr(settings, name) != FIELDS[name].default for name in FILTERS):
+        return True
     if settings.format != "text" or len(settings.train) != 2 or settings.both_directions:
         return False
     for file in settings.train:
@@ -75,6 +77,31 @@ def read_large_files(files: Sequence[str], folder: Path) -> LargeFiles:
         write_atomically(kept, json.dumps(found, ensure_ascii=False).encode())
     pairs = [(source, target) for source, target in found["sample"]]
     return LargeFiles((sources, targets), found["num_pairs"], found["digest"], pairs)
+
+
+def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
+    """Returns the pairs that the settings do not filter out before there are tokens.
+
+    Vocabularies are learnt from these, and tests are held out of them.
+
+    Raises:
+        ValueError: when no pair is left, or for a name that is of no script.
+    """
+    from keras_transformer.text.corpus import are_of_scripts, checked_scripts
+
+    kept = list(dict.fromkeys(pairs)) if settings.drop_duplicates else pairs
+    for side, name in enumerate(("source_scripts", "target_scripts")):
+        scripts = checked_scripts(name, getattr(settings, name))
+        if scripts and kept:
+            found = are_of_scripts([pair[side] for pair in kept], scripts)
+            kept = [pair for pair, is_own in zip(kept, found, strict=True) if is_own]
+    if not kept:
+        raise ValueError(
+            "`source_scripts` and `target_scripts` must leave some pairs. Received: "
+            f"{settings.source_scripts} and {settings.target_scripts}, which leave none of "
+            f"{len(pairs):,}"
+        )
+    return kept
 
 
 class _Reader:

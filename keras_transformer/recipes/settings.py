@@ -60,6 +60,12 @@ class Settings:
             sentencepiece (.tsv).
         source_normalization: normalization of the sources, where it is another.
         max_length: tokens of the longest text; longer pairs are not trained on.
+        max_ratio: pairs are not trained on whose longer side has more than so many times the tokens
+            of the shorter.
+        source_scripts: scripts of most letters of a source, such as Latin; other pairs are not
+            trained on.
+        target_scripts: the same of the targets.
+        drop_duplicates: whether a pair is trained on once, however often the files have it.
         right_to_left: whether the model writes the last symbol first; not for subwords.
         model: "transformer" or "recurrent"; "imported" for one of `import`, whose sizes stay.
         num_layers: number of layers of the encoder, and of the decoder.
@@ -140,6 +146,10 @@ class Settings:
     normalization: str = "identity"
     source_normalization: str = ""
     max_length: int = option(128, least=16)
+    max_ratio: float = option(math.inf, least=1)
+    source_scripts: tuple[str, ...] = ()
+    target_scripts: tuple[str, ...] = ()
+    drop_duplicates: bool = False
     right_to_left: bool = False
 
     model: str = option("transformer", choices=("transformer", "recurrent", "imported"))
@@ -303,6 +313,13 @@ class Settings:
             if not symbol or not whole or (self.lowercase and symbol.lower() != symbol):
                 rule = "be printable, without spaces, and with `lowercase` without capitals"
                 raise ValueError(_must("user_defined_symbols", rule, symbol))
+        on_disk = self.format == "text" and self.backend == "tensorflow" and len(self.train) == 2
+        for name in FILTERS if not on_disk or self.both_directions else ():
+            if getattr(self, name) != FIELDS[name].default:
+                raise ValueError(
+                    f"`{name}` needs two files of `train`, `format` 'text', `backend` 'tensorflow' "
+                    "and no `both_directions`"
+                )
         if self.separate_vocabularies and not self.has_subwords:
             raise ValueError("`separate_vocabularies` needs `format` 'text' or 'dates'")
         if self.right_to_left and self.has_subwords:
@@ -454,6 +471,7 @@ KINDS: dict[Any, Kind] = {
 }
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
 TRANSFORMER_ONLY = ("num_decoder_layers", "num_heads", "d_ff", "norm_first", "position", "inner_dropout", "remat", "r_drop", "model_parallel")  # noqa: E501  # fmt: skip
+FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 
 # Each is the defaults of `Settings` with these in their place.

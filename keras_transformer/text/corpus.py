@@ -158,7 +158,10 @@ def prepare_corpus(
     filters = Filters(
         arguments.positive_integer("max_length", max_length),
         None if max_ratio is None else arguments.number_within("max_ratio", max_ratio, 1, np.inf),
-        (_scripts("source_scripts", source_scripts), _scripts("target_scripts", target_scripts)),
+        (
+            checked_scripts("source_scripts", source_scripts),
+            checked_scripts("target_scripts", target_scripts),
+        ),
         frozenset(held_out),
         arguments.boolean("drop_duplicates", drop_duplicates),
         (
@@ -219,7 +222,8 @@ def _paired_files(source_files: Any, target_files: Any) -> list[tuple[str, str]]
     return list(zip(*sides, strict=True))
 
 
-def _scripts(name: str, scripts: Sequence[str]) -> tuple[str, ...]:
+def checked_scripts(name: str, scripts: Sequence[str]) -> tuple[str, ...]:
+    """Names of scripts, or a `ValueError`."""
     if isinstance(scripts, str):
         raise ValueError(f"`{name}` must be a list of names. Received: {name}={scripts!r}")
     for script in scripts:
@@ -386,7 +390,7 @@ class Tokenize:
         _mark(reasons, EMPTY, [not (s.strip() and t.strip()) for s, t in zip(*texts, strict=True)])
         for side, scripts in zip(texts, filters.scripts, strict=True):
             if scripts:
-                _mark(reasons, SCRIPT, ~_are_of_scripts(side, scripts))
+                _mark(reasons, SCRIPT, ~are_of_scripts(side, scripts))
         _mark(reasons, HELD_OUT, [text in filters.held_out for text in texts[0]])
         kept = np.flatnonzero(reasons == 0)
         stores = [
@@ -448,7 +452,7 @@ def _text_or_none(line: bytes) -> str | None:
         return None
 
 
-def _are_of_scripts(texts: list[str], scripts: Sequence[str]) -> np.ndarray:
+def are_of_scripts(texts: list[str], scripts: Sequence[str]) -> np.ndarray:
     """Whether at least half of the letters of each text are of the scripts, a boolean array."""
     others = "".join(rf"\p{{{script}}}" for script in scripts)
     letters = tf.strings.regex_replace(texts, r"\P{L}+", "")

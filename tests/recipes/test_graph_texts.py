@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.recipes.corpus import Corpus
+from keras_transformer.recipes.corpus import Corpus, read_corpus
 from keras_transformer.recipes.graph_texts import GraphTexts
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.text import SymbolTokenizer
@@ -74,3 +74,29 @@ def test_both_directions_are_twice_the_pairs(tmp_path):
     assert texts.training_batches(0).report.num_pairs == 20
     assert texts.training_batches(0, turned_too=True).report.num_pairs == 40
     assert texts.validation_batches().report.num_pairs == 3
+
+
+def test_filters_of_the_settings_say_what_they_leave_out_of_the_training(tmp_path, capsys):
+    good = [(f"line {n}", f"Zeile {n}") for n in range(60)]
+    bad = [
+        good[0],
+        ("\u03b1 \u03b2", "Zeile"),
+        ("line", "\u03b1\u03b2\u03b3"),
+        ("a", "ab " * 60),
+        ("a", "ab " * 30),
+    ]
+    sides = zip(("en", "de"), zip(*good, *bad, strict=True), strict=True)
+    files = []
+    for name, side in sides:
+        files.append(str(tmp_path / name))
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
+    settings = Settings.from_preset(
+        train=files, validation=files, test=files, vocab_size=60, max_length=50, max_ratio=9,
+        source_scripts=["Latin"], target_scripts=["Latin"], drop_duplicates=True,
+        backend="tensorflow",
+    )  # fmt: skip
+    corpus = read_corpus(settings, tmp_path / "run" / "corpora")
+    data = GraphTexts(tmp_path / "run", settings, corpus).training_batches(0)
+    assert data.report.num_kept == 60
+    said = "60 of 65 pairs; left out 2 of another script, 1 too long, 1 uneven, 1 duplicate"
+    assert said in capsys.readouterr().err

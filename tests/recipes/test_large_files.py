@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer.recipes import large_files
 from keras_transformer.recipes.corpus import read_corpus
-from keras_transformer.recipes.large_files import are_large, read_large_files
+from keras_transformer.recipes.large_files import filter_pairs, read_large_files, stay_on_disk
 from keras_transformer.recipes.settings import Settings
 
 
@@ -23,13 +23,15 @@ def settings(files, monkeypatch):
 
 
 def test_files_are_large_by_their_bytes_where_a_corpus_serves(settings, files, monkeypatch):
-    assert are_large(settings)
+    assert stay_on_disk(settings)
     for given in ({"both_directions": 1}, {"backend": "jax"}):
-        assert not are_large(Settings.from_preset(**{"train": files, **given}))
+        assert not stay_on_disk(Settings.from_preset(**{"train": files, **given}))
     monkeypatch.setattr(large_files, "LARGE", large_files.LARGE + 1)
-    assert not are_large(settings)
+    assert not stay_on_disk(settings)
+    filtered = Settings.from_preset(train=files, backend="tensorflow", max_ratio=3)
+    assert stay_on_disk(filtered)
     with pytest.raises(ValueError, match="nowhere: there is no such file"):
-        are_large(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
+        stay_on_disk(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
 
 
 def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatch):
@@ -71,3 +73,29 @@ def test_what_is_held_out_has_no_source_in_common_with_the_rest(settings, tmp_pa
     assert set(found.held_out) == held_out
     assert found.digest != lists.digest
     assert read_corpus(settings, tmp_path).digest == found.digest
+
+
+def test_a_sample_has_no_duplicates_and_no_other_scripts_where_they_are_filtered(files):
+    pairs = [
+        ("a", "b"),
+        ("\u03b1", "b"),
+        ("a", "\u03b2 c d"),
+        ("a", "b"),
+        ("1", "2"),
+        ("a", "\u03b2 \u03b3 c"),
+    ]
+    given = {"train": files, "backend": "tensorflow"}
+    latin = {"source_scripts": ("Latin",), "target_scripts": ("Latin",)}
+    expected = {
+        (): pairs,
+        ("drop_duplicates",): [*pairs[:3], *pairs[4:]],
+        ("source_scripts",): [pairs[0], *pairs[2:]],
+        ("source_scripts", "target_scripts", "drop_duplicates"): [pairs[0], pairs[2], pairs[4]],
+    }
+    for names, kept in expected.items():
+        options = {name: latin.get(name, True) for name in names}
+        assert filter_pairs(pairs, Settings.from_preset(**given, **options)) == kept
+    for scripts, rule in ((("Greek",), "must leave some pairs"), (("Lating",), "names of scripts")):
+        settings = Settings.from_preset(**given, source_scripts=scripts)
+        with pytest.raises(ValueError, match=rule):
+            filter_pairs(pairs[:1], settings)

@@ -143,6 +143,10 @@ TEXT = dict(train=("a", "b"))
         (dict(TEXT, backend="jax", normalization="a.tsv"), "by a file of rules needs"),
         (dict(user_defined_symbols=("<a>",)), "`user_defined_symbols` and .* need `format` 'text'"),
         (dict(train="a", format="g2p", input_sentence_size=9), "need `format` 'text'"),
+        (dict(TEXT, max_ratio=0.5), "`max_ratio` must be at least 1"),
+        (dict(TEXT, max_ratio=2, backend="jax"), "`max_ratio` needs two files of `train`"),
+        (dict(train="a", drop_duplicates=True), "`drop_duplicates` needs two files of `train`"),
+        (dict(TEXT, source_scripts="Latin", both_directions=1), "and no `both_directions`"),
         (dict(TEXT, input_sentence_size=-1), "`input_sentence_size` must be at least 0"),
         (dict(TEXT, user_defined_symbols=("a b",)), "must be printable, without spaces"),
         (
