@@ -26,14 +26,9 @@ from keras_transformer.commands.program import (
     need,
     whole_number,
 )
+from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
 from keras_transformer.recipes.run_files import check_run, check_teacher, read_imported
-from keras_transformer.recipes.settings import (
-    FIELDS,
-    PRESETS,
-    RECURRENT_SIZES,
-    Settings,
-    read_settings,
-)
+from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
 
 GROUPS = {  # the first option of each, and its heading
     "preset": "texts",

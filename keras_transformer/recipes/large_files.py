@@ -87,7 +87,7 @@ def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
     Raises:
         ValueError: when no pair is left, or for a name that is of no script.
     """
-    from keras_transformer.text.corpus import are_of_scripts, checked_scripts
+    from keras_transformer.text.scripts import are_of_scripts, checked_scripts
 
     kept = list(dict.fromkeys(pairs)) if settings.drop_duplicates else pairs
     for side, name in enumerate(("source_scripts", "target_scripts")):

@@ -8,13 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.recipes.settings import (
-    BACKENDS,
-    PRESETS,
-    RECURRENT_ONLY,
-    Settings,
-    read_settings,
-)
+from keras_transformer.recipes.presets import PRESETS
+from keras_transformer.recipes.settings import BACKENDS, RECURRENT_ONLY, Settings, read_settings
 
 CARD = Path("assets.extra", "model_card.json")
 SETTINGS = "settings.toml"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.atomic_files import new_directory, write_atomically
@@ -27,6 +26,7 @@ from keras_transformer.batches.prepared_corpus import (
 )
 from keras_transformer.line_files import check_is_file, each_line
 from keras_transformer.processes import Died, call_in_processes, count_processors
+from keras_transformer.text.scripts import are_of_scripts, checked_scripts
 from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
@@ -220,21 +220,6 @@ def _paired_files(source_files: Any, target_files: Any) -> list[tuple[str, str]]
     for path in itertools.chain(*sides):
         check_is_file(path)
     return list(zip(*sides, strict=True))
-
-
-def checked_scripts(name: str, scripts: Sequence[str]) -> tuple[str, ...]:
-    """Names of scripts, or a `ValueError`."""
-    if isinstance(scripts, str):
-        raise ValueError(f"`{name}` must be a list of names. Received: {name}={scripts!r}")
-    for script in scripts:
-        try:
-            tf.strings.regex_full_match("", rf"\p{{{script}}}")
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(
-                f"`{name}` must be names of scripts in Unicode, such as 'Latin'. "
-                f"Received: {script!r}"
-            ) from error
-    return tuple(scripts)
 
 
 def _tags(name: str, tags: Any, count: int) -> tuple[str | None, ...]:
@@ -450,15 +435,6 @@ def _text_or_none(line: bytes) -> str | None:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def are_of_scripts(texts: list[str], scripts: Sequence[str]) -> np.ndarray:
-    """Whether at least half of the letters of each text are of the scripts, a boolean array."""
-    others = "".join(rf"\p{{{script}}}" for script in scripts)
-    letters = tf.strings.regex_replace(texts, r"\P{L}+", "")
-    own = tf.strings.regex_replace(letters, f"[^{others}]+", "")
-    counts = [tf.strings.length(strings, "UTF8_CHAR").numpy() for strings in (letters, own)]
-    return 2 * counts[1] >= counts[0]
 
 
 def _tagged(tokenizer: Any, tag: str | None) -> Any:

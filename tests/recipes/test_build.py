@@ -4,7 +4,8 @@ import pytest
 
 from keras_transformer import FusedAdam, RotaryPositionalEncoding
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
-from keras_transformer.recipes.settings import PRESETS, RECURRENT_SIZES, Settings
+from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
+from keras_transformer.recipes.settings import Settings
 
 TEXT = ("a", "b")
 

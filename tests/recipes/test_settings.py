@@ -5,7 +5,8 @@ import tomllib
 import numpy as np
 import pytest
 
-from keras_transformer.recipes.settings import FIELDS, PRESETS, Settings, read_settings
+from keras_transformer.recipes.presets import PRESETS
+from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
 
 
 @pytest.mark.parametrize(
