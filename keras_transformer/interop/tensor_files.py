@@ -17,6 +17,7 @@ from keras_transformer.interop.safetensors_file import safetensors
 from keras_transformer.interop.stored_zip import stored_members
 from keras_transformer.interop.tensor_file import StoredTensor, TensorFile, checked_name
 from keras_transformer.interop.torch_file import torch_zip
+from keras_transformer.interop.torch_legacy_file import MAGIC, torch_legacy
 
 # In the order in which a directory is searched: the first is the safest and the newest.
 NAMES = (
@@ -31,9 +32,9 @@ NAMES = (
 def open_tensors(path: str | PathLike[str]) -> TensorFile:
     """Opens a file of weights, or that of a directory, and reads no weight yet.
 
-    It opens safetensors, PyTorch's `pytorch_model.bin`, both also in several files with an index,
-    and NumPy's `.npz`. The format is told by the content. Nothing of a file is run, and what a
-    file says of sizes is checked before anything is allocated.
+    It opens safetensors, PyTorch's `pytorch_model.bin` of any version, both also in several files
+    with an index, and NumPy's `.npz`. The format is told by the content. Nothing of a file is run,
+    and what a file says of sizes is checked before anything is allocated.
 
     Args:
         path: a file, or a directory with one of `NAMES`.
@@ -78,11 +79,8 @@ def _reader(path: Path) -> Callable[[Path], dict[str, StoredTensor]]:
         return npz if is_npz else torch_zip
     if start[8:9] == b"{":
         return safetensors
-    if start.startswith((b"\x80\x02\x8a\n", b"\x80\x02.")):
-        raise ValueError(
-            "must be in PyTorch's format since 1.6. Received: an older one. Convert it where it is "
-            "trusted: torch.save(torch.load(path), path)"
-        )
+    if MAGIC in start:
+        return torch_legacy
     if start.startswith(LFS_POINTER):
         raise ValueError("must hold weights. Received: a pointer of Git LFS: git lfs pull")
     raise ValueError(

@@ -11,12 +11,12 @@ import math
 import pickletools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from keras_transformer.interop.files import shown
-from keras_transformer.interop.stored_zip import Member, member_bytes, stored_members
+from keras_transformer.interop.stored_zip import member_bytes, stored_members
 from keras_transformer.interop.tensor_file import (
     BFLOAT16,
     StoredTensor,
@@ -40,11 +40,20 @@ STORAGES = {
 
 
 class Storage(NamedTuple):
-    """What a pickle says of the bytes of one or more tensors."""
+    """What a pickle says of the bytes of one or more tensors.
+
+    Attributes:
+        key: its name.
+        dtype: of its elements.
+        size: how many elements it has.
+        part: the first element that its tensors may have, and how many they may; all of them but
+            in the files of the first versions.
+    """
 
     key: str
     dtype: np.dtype
     size: int
+    part: tuple[int, int]
 
 
 class TorchTensor(NamedTuple):
@@ -73,46 +82,71 @@ def torch_zip(path: Path) -> dict[str, StoredTensor]:
     order = members.get(f"{root}byteorder")
     if order is not None and member_bytes(path, order, 16) != b"little":
         raise ValueError("the byteorder must be little. Received: another")
-    found = described_by(member_bytes(path, members[pickles[0]], MAX_PICKLE))
+    program = io.BytesIO(member_bytes(path, members[pickles[0]], MAX_PICKLE))
+    tensors: dict[str, StoredTensor] = {}
+    for name, tensor in checked_tensors(described_by(program)).items():
+        member = members.get(f"{root}data/{tensor.storage.key}")
+        place = None if member is None else (member.offset, member.size)
+        stored = stored_tensor(path, name, tensor, place)
+        if member is not None and stored.num_bytes == member.size:
+            stored = dataclasses.replace(stored, checksum=(0, member.crc32))
+        tensors[name] = stored
+    return tensors
+
+
+def checked_tensors(found: Any) -> dict[str, TorchTensor]:
+    """Returns what the pickle of a file describes, or raises `ValueError` unless it is tensors."""
     if not isinstance(found, dict):
         raise ValueError(f"a file of weights must hold a dictionary. Received: {shown(found)}")
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, TorchTensor] = {}
     for name, value in found.items():
         checked_name(name, tensors)
         if not isinstance(value, TorchTensor):
             raise ValueError(
                 f"a file of weights must hold tensors only. Received: {shown(name)}: {shown(value)}"
             )
-        member = members.get(f"{root}data/{value.storage.key}")
-        tensors[name] = _stored(path, name, value, member)
+        tensors[name] = value
     return tensors
 
 
-def _stored(path: Path, name: str, tensor: TorchTensor, member: Member | None) -> StoredTensor:
+def stored_tensor(
+    path: Path, name: str, tensor: TorchTensor, place: tuple[int, int] | None
+) -> StoredTensor:
+    """Returns where a tensor lies in a file.
+
+    Args:
+        path: of the file.
+        name: that of the tensor.
+        tensor: what the pickle says of it.
+        place: where its storage begins, and how many bytes it has; None where there is none.
+
+    Raises:
+        ValueError: when the storage has another size, or the tensor is not inside of it.
+    """
     storage, item = tensor.storage, tensor.storage.dtype.itemsize
-    if member is None or member.size != storage.size * item:
-        found = "none" if member is None else f"{member.size} bytes"
+    if place is None or place[1] != storage.size * item:
+        found = "none" if place is None else f"{place[1]} bytes"
         raise ValueError(
-            f"the storage {shown(storage.key)} of {shown(name)} must be a member of "
+            f"the storage {shown(storage.key)} of {shown(name)} must have "
             f"{storage.size * item} bytes. Received: {found}"
         )
+    begin, length = storage.part
     shape = checked_shape(name, tensor.shape)
     steps = [1 if n == 1 else step for n, step in zip(shape, tensor.strides, strict=False)]
     rows = [1 if n == 1 else math.prod(shape[axis + 1 :]) for axis, n in enumerate(shape)]
     strides = None if steps == rows or not all(shape) else tuple(steps)
-    stored = StoredTensor(path, member.offset + tensor.start * item, shape, storage.dtype, strides)
+    offset = place[0] + (begin + tensor.start) * item
+    stored = StoredTensor(path, offset, shape, storage.dtype, strides)
     # A stride of 0 would repeat an element: a few bytes could claim a tensor of any size.
     if (
         len(shape) != len(tensor.strides)
-        or tensor.start * item + stored.num_bytes > member.size
-        or stored.size > storage.size
+        or tensor.start * item + stored.num_bytes > length * item
+        or stored.size > length
     ):
         raise ValueError(
-            f"{shown(name)} must be inside its storage of {storage.size} elements. Received: "
+            f"{shown(name)} must be inside its storage of {length} elements. Received: "
             f"start={tensor.start}, shape={shape}, strides={shown(tensor.strides)}"
         )
-    if stored.num_bytes == member.size:
-        return dataclasses.replace(stored, checksum=(0, member.crc32))
     return stored
 
 
@@ -122,11 +156,11 @@ class Called(NamedTuple):
     name: str
 
 
-def described_by(program: bytes) -> Any:
+def described_by(program: BinaryIO) -> Any:
     """Returns what the instructions of a pickle describe, without running anything.
 
     Args:
-        program: the bytes of the pickle.
+        program: where the pickle begins. Afterwards it is where the pickle ends.
 
     Returns:
         Dictionaries, lists, tuples, strings, numbers, `Storage` and `TorchTensor`.
@@ -143,14 +177,15 @@ def described_by(program: bytes) -> Any:
             reader.follow(name, argument)
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"the pickle must be whole. Received: {type(error).__name__} in {len(program)} bytes"
+            "the pickle must be whole. "
+            f"Received: {type(error).__name__} after {program.tell()} bytes"
         ) from None
-    raise ValueError(f"the pickle must be whole. Received: no end in {len(program)} bytes")
+    raise ValueError(f"the pickle must be whole. Received: no end in {program.tell()} bytes")
 
 
-def _instructions(program: bytes) -> Iterator[tuple[str, Any]]:
+def _instructions(program: BinaryIO) -> Iterator[tuple[str, Any]]:
     try:
-        for opcode, argument, _ in pickletools.genops(io.BytesIO(program)):
+        for opcode, argument, _ in pickletools.genops(program):
             yield opcode.name, argument
     except ValueError as error:
         raise ValueError(f"the pickle must be whole. Received: {error}") from None
@@ -269,10 +304,19 @@ def _made_by(called: Any, arguments: Any) -> Any:
 
 def _storage(value: Any) -> Storage:
     match value:
-        case ("storage", Called(name), str(key), str(), int(size)) if (
+        case ("storage", Called(name), str(key), str(), int(size), *part) if (
             name in STORAGES and size >= 0
         ):
-            return Storage(key, STORAGES[name], size)
+            begin, length = 0, size
+            match part:
+                case [] | [None]:
+                    pass
+                case [(str(), int(begin), int(length))]:  # behind a key of its own
+                    pass
+                case _:
+                    length = -1
+            if begin >= 0 and 0 <= length <= size - begin:
+                return Storage(key, STORAGES[name], size, (begin, length))
     raise ValueError(f"a storage must have a type, a key and a size. Received: {shown(value)}")
 
 

@@ -323,16 +323,19 @@ def test_an_unknown_language_is_refused(tokenizer, tmp_path):
         load_hugging_face(folder, source_language="eng")
 
 
-def test_float16_files_of_pytorch_are_read(tokenizer, tmp_path):
+@pytest.mark.parametrize("is_new", [True, False], ids=["zip", "before 1.6"])
+def test_float16_files_of_pytorch_are_read(is_new, tokenizer, tmp_path):
     torch = pytest.importorskip("torch")
     folder = broken(tmp_path, tokenizer, lambda folder, config: None)
     from keras_transformer.interop.tensor_files import open_tensors
 
     tensors = open_tensors(folder)
     state = {name: torch.tensor(tensors.read(name)).half() for name in tensors}
-    torch.save(state, folder / "pytorch_model.bin")
+    path = folder / "pytorch_model.bin"
+    torch.save(state, path, _use_new_zipfile_serialization=is_new)
     (folder / "model.safetensors").unlink()
-    model = load_hugging_face(folder).model
+    assert path.read_bytes().startswith(b"PK") is is_new
+    translator = load_hugging_face(folder, max_length=9, jit_compile=False)
     expected = tensors_of(state, "model.shared.weight")
     weights = read_weights(model)["embedding/embedding/embeddings"]
     assert (weights == expected).all()

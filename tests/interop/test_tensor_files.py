@@ -9,7 +9,14 @@ import pytest
 
 from keras_transformer.interop import tensor_files
 from keras_transformer.interop.tensor_files import open_tensors
-from tests.interop.weight_files import npz_of, refusal, safetensors_of, some_arrays, torch_of
+from tests.interop.weight_files import (
+    npz_of,
+    refusal,
+    safetensors_of,
+    some_arrays,
+    torch_legacy_of,
+    torch_of,
+)
 
 WRITERS = {"model.safetensors": safetensors_of, "pytorch_model.bin": torch_of, "model.npz": npz_of}
 
@@ -21,10 +28,12 @@ def arrays_for(name):
     return arrays
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_the_format_is_told_by_the_content(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "write"), [*WRITERS.items(), ("pytorch_model.bin", torch_legacy_of)]
+)
+def test_the_format_is_told_by_the_content(tmp_path, name, write):
     arrays = arrays_for(name)
-    (tmp_path / name).write_bytes(WRITERS[name](arrays))
+    (tmp_path / name).write_bytes(write(arrays))
     (tmp_path / "renamed").write_bytes((tmp_path / name).read_bytes())
     for path in (tmp_path, str(tmp_path / name), tmp_path / "renamed"):
         tensors = open_tensors(path)
@@ -105,7 +114,7 @@ def test_a_directory_without_weights_says_what_it_has(tmp_path):
     ("data", "message"),
     [
         (b"", "begins with b''"),
-        (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\2M", "PyTorch's format since 1.6"),
+        (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\2M", "the pickle must be whole"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:", "a pointer of Git LFS"),
         (b"<!doctype html><html>", "begins with b'<!doctype html><'"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "must be safetensors, a pytorch_model.bin or a .npz"),
@@ -125,7 +134,7 @@ def test_a_path_of_nothing_or_of_no_file_is_refused(tmp_path):
 def test_the_readers_of_files_know_no_framework():
     folder = Path(tensor_files.__file__).parent
     names = "files tensor_file tensor_files ctranslate2_file vocabulary_files"
-    names += " npz_file safetensors_file stored_zip torch_file"
+    names += " npz_file safetensors_file stored_zip torch_file torch_legacy_file"
     for name in names.split():
         tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
         modules = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]

@@ -26,6 +26,13 @@ TORCH = {
     "bfloat16": "BFloat16Storage",
     "int64": "LongStorage",
 }
+# What PyTorch's files began with before version 1.6.
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+MACHINE = {
+    "protocol_version": 1001,
+    "little_endian": True,
+    "type_sizes": {"short": 2, "int": 4, "long": 4},
+}
 CTRANSLATE2 = ["float32", "int8", "int16", "int32", "float16", "bfloat16"]
 
 
@@ -124,15 +131,42 @@ def torch_bytes(value, storages):
     return zip_of([*members, ("archive/version", b"3\n")])
 
 
-def torch_of(arrays):
-    """Gives the right `pytorch_model.bin` of arrays."""
+def torch_legacy_bytes(
+    value, storages, keys=None, magic=MAGIC_NUMBER, version=1001, machine=MACHINE
+):
+    """Gives a `pytorch_model.bin` of before PyTorch 1.6.
+
+    Args:
+        value: what the pickle holds.
+        storages: by key the count of elements that the file claims, and their bytes.
+        keys: the list of keys that it claims.
+    """
+    keys = list(storages) if keys is None else keys
+    pickles = [torch_pickle(part) for part in (MAGIC_NUMBER, version, machine, value, keys)]
+    data = [struct.pack("<q", count) + values for count, values in storages.values()]
+    return b"".join(pickles + data)
+
+
+def torch_value(arrays):
+    """Gives what PyTorch pickles of arrays, and the count and bytes of each storage."""
     value, storages = OrderedDict(), {}
     for key, (name, array) in enumerate(arrays.items()):
         strides = tuple(step // array.itemsize for step in array.strides)
         stored = storage(str(key), TORCH[array.dtype.name], array.size)
         value[name] = view(stored, 0, array.shape, strides)
-        storages[str(key)] = array.tobytes()
-    return torch_bytes(dict(value), storages)
+        storages[str(key)] = array.size, array.tobytes()
+    return dict(value), storages
+
+
+def torch_of(arrays):
+    """Gives the right `pytorch_model.bin` of arrays."""
+    value, storages = torch_value(arrays)
+    return torch_bytes(value, {key: data for key, (_, data) in storages.items()})
+
+
+def torch_legacy_of(arrays):
+    """Gives the right `pytorch_model.bin` of arrays, as versions before 1.6 wrote it."""
+    return torch_legacy_bytes(*torch_value(arrays))
 
 
 def text(value):
