@@ -4,14 +4,14 @@ All errors are a `ValueError` of one line, and nothing is read that is larger th
 """
 
 import json
-import os
 import reprlib
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-MAX_JSON = 64 * 2**20  # bytes: tokenizer files of large models have 32 MiB
+MAX_SETTINGS = 4 * 2**20  # bytes
+MAX_VOCABULARY = 64 * 2**20  # bytes: tokenizer files of large models have 32 MiB
 LFS_POINTER = b"version https://git-lfs"
 
 _short = reprlib.Repr()
@@ -25,12 +25,15 @@ def shown(value: Any) -> str:
     return _short.repr(value)
 
 
-def checked_file(path: str | PathLike[str]) -> Path:
-    """Returns `path`, or raises `ValueError` when no ordinary file is there."""
+def checked_file(path: str | PathLike[str], max_bytes: int | None = None) -> Path:
+    """Returns `path`, or raises `ValueError` when no ordinary file is there, or a larger one."""
     path = Path(path)
     if not path.is_file():
         kind = "no ordinary file" if path.exists() else "nothing"
         raise ValueError(f"`path` must be a file. Received: {shown(str(path))}, which is {kind}")
+    size = path.stat().st_size
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(f"{path}: must have at most {max_bytes} bytes. Received: {size} bytes")
     return path
 
 
@@ -83,16 +86,14 @@ def file_beside(directory: str | PathLike[str], name: Any) -> Path:
     return checked_file(Path(directory) / name)
 
 
-def read_bytes(path: str | PathLike[str], max_bytes: int = MAX_JSON) -> bytes:
+def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
     """Returns the bytes of a file, or raises `ValueError` when it is larger than `max_bytes`."""
-    with open(checked_file(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise ValueError(f"{path}: must have at most {max_bytes} bytes. Received: {size} bytes")
-        return file.read(size)  # of a larger number it would take the memory
+    path = checked_file(path, max_bytes)
+    with open(path, "rb") as file:
+        return file.read(path.stat().st_size)  # of a larger number it would take the memory
 
 
-def read_text(path: str | PathLike[str], max_bytes: int = MAX_JSON) -> str:
+def read_text(path: str | PathLike[str], max_bytes: int = MAX_SETTINGS) -> str:
     """Returns the text of a UTF-8 file; a byte order mark at its begin is left out."""
     try:
         return read_bytes(path, max_bytes).decode("utf-8-sig")
@@ -103,7 +104,7 @@ def read_text(path: str | PathLike[str], max_bytes: int = MAX_JSON) -> str:
 
 
 def read_json(
-    path: str | PathLike[str], kind: type | tuple[type, ...] = dict, max_bytes: int = MAX_JSON
+    path: str | PathLike[str], kind: type | tuple[type, ...] = dict, max_bytes: int = MAX_SETTINGS
 ) -> Any:
     """Returns the value of a JSON file.
 

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Search
-from keras_transformer.interop.files import checked_directory, read_json, shown
+from keras_transformer.interop.files import (
+    MAX_VOCABULARY,
+    checked_directory,
+    checked_file,
+    read_json,
+    shown,
+)
 from keras_transformer.interop.hugging_face_form import (
     COPIES,
     M2M100,
@@ -17,6 +23,7 @@ from keras_transformer.interop.hugging_face_form import (
     name_of,
     to_ours,
     to_theirs,
+    token_id,
 )
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import NAMES, open_tensors
@@ -33,6 +40,9 @@ SEARCH_SETTINGS = (
     *("num_beam_groups", "diversity_penalty", "do_sample", "decoder_start_token_id"),
     *("min_length", "min_new_tokens"),
 )
+
+# Ids of config.json, and how tokenizer_config.json and vocabularies name the tokens unless told.
+SPECIAL_TOKENS = {"eos_token_id": ("eos_token", "</s>"), "pad_token_id": ("pad_token", "<pad>")}
 
 # The languages of M2M100 in the order of their ids (Fan et al. 2020, table 1), which newer versions
 # of transformers write into no file.
@@ -108,6 +118,14 @@ def read_config(directory: Path) -> dict[str, Any]:
     if generation.exists():
         found = read_json(generation)
         config |= {name: found[name] for name in SEARCH_SETTINGS if found.get(name) is not None}
+        for name in SPECIAL_TOKENS:
+            ids = found.get(name)
+            ids = ids if isinstance(ids, list) else [ids]
+            if ids != [None] and name in config and ids != [token_id(config, name)]:
+                raise ValueError(
+                    f"{generation}: `{name}` must be that of config.json, {shown(config[name])}. "
+                    f"Received: {shown(found[name])}"
+                )
     for name in ("model_type", "activation_function"):
         if name in config and not isinstance(config[name], str):
             raise ValueError(f"`{name}` must be a string. Received: {shown(config[name])}")
@@ -227,12 +245,12 @@ def read_tokenizers(
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
     """Returns the tokenizers of sources and targets."""
     special = {
-        "pad_id": config.get("pad_token_id"),
-        "bos_id": config.get("decoder_start_token_id"),
-        "eos_id": config.get("eos_token_id"),
+        "pad_id": token_id(config, "pad_token_id"),
+        "bos_id": token_id(config, "decoder_start_token_id"),
+        "eos_id": token_id(config, "eos_token_id"),
     }
     if family_of(config) is M2M100:
-        return 2 * (read_multilingual_tokenizer(directory, special),)
+        return 2 * (read_multilingual_tokenizer(directory, config, special),)
     checked_directory(directory, "source.spm", "target.spm", "vocab.json")
     files = {"source": "vocab.json", "target": "vocab.json"}
     if tokenizer_settings(directory).get("separate_vocabs"):
@@ -240,8 +258,8 @@ def read_tokenizers(
         files["target"] = "target_vocab.json"
     source, target = (
         SentencePieceTokenizer.from_file(
-            directory / f"{side}.spm",
-            vocabulary=read_json(directory / file),
+            checked_file(directory / f"{side}.spm", MAX_VOCABULARY),
+            vocabulary=read_ids(directory / file, config),
             leading_tags=side == "source",
             **special,
         )
@@ -250,15 +268,37 @@ def read_tokenizers(
     return source, target
 
 
-def read_multilingual_tokenizer(directory: Path, special: dict[str, Any]) -> SentencePieceTokenizer:
+def read_ids(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ids of a vocab.json, or raises `ValueError` when config.json contradicts them."""
+    return checked_ids(path, read_json(path, dict, MAX_VOCABULARY), config)
+
+
+def checked_ids(path: Path, ids: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ids by piece, or raises `ValueError` when config.json has others of special ones."""
+    settings = tokenizer_settings(path.parent)
+    for name, (role, default) in SPECIAL_TOKENS.items():
+        token = settings.get(role, default)
+        token = token.get("content") if isinstance(token, dict) else token
+        expected = token_id(config, name)
+        if isinstance(token, str) and ids.get(token, expected) != expected:
+            raise ValueError(
+                f"{path}: the id of {shown(token)} must be {expected}, the `{name}` of config.json."
+                f" Received: {shown(ids[token])}"
+            )
+    return ids
+
+
+def read_multilingual_tokenizer(
+    directory: Path, config: Mapping[str, Any], special: dict[str, Any]
+) -> SentencePieceTokenizer:
     """Returns the tokenizer of an M2M100 or NLLB directory, which serves both sides."""
     checked_directory(directory, "sentencepiece.bpe.model")
-    path = directory / "sentencepiece.bpe.model"
+    path = checked_file(directory / "sentencepiece.bpe.model", MAX_VOCABULARY)
     if (directory / "vocab.json").exists():  # M2M100
-        vocabulary = read_json(directory / "vocab.json")
+        vocabulary = read_ids(directory / "vocab.json", config)
     else:  # NLLB: the special pieces of fairseq, then those of sentencepiece from its fourth on
         pieces = model_pieces(path.read_bytes())
-        vocabulary = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+        vocabulary = checked_ids(path, {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}, config)
         vocabulary |= {piece: index + 1 for index, piece in enumerate(pieces) if index >= 3}
     tags = language_codes(directory, len(vocabulary))
     return SentencePieceTokenizer.from_file(
@@ -282,7 +322,8 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     if not found and (directory / "added_tokens.json").exists():
         found = read_json(directory / "added_tokens.json")
     if not found and (directory / "tokenizer.json").exists():
-        added = read_json(directory / "tokenizer.json").get("added_tokens") or []
+        tokenizer = read_json(directory / "tokenizer.json", dict, MAX_VOCABULARY)
+        added = tokenizer.get("added_tokens") or []
         found = {token.get("content"): token.get("id") for token in added}
     if not found:
         listed: list[str] = []

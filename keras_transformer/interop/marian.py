@@ -10,8 +10,10 @@ import numpy as np
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch, GreedySearch, Search
 from keras_transformer.interop.files import (
+    MAX_VOCABULARY,
     checked_directory,
     file_beside,
+    read_bytes,
     read_text,
     shown,
 )
@@ -208,7 +210,7 @@ def number_sides(
                 f"Received: {path.name}"
             )
         if path.suffix == ".spm":
-            pieces = model_pieces(path.read_bytes())
+            pieces = model_pieces(read_bytes(path, MAX_VOCABULARY))
             ids = {piece: index for index, piece in enumerate(pieces)}
         else:
             ids = read_marian_vocabulary(path)

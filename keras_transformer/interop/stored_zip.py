@@ -3,6 +3,7 @@
 PyTorch and NumPy write such files. A compressed member is refused: it may claim any size.
 """
 
+import io
 import os
 import struct
 import zipfile
@@ -13,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 from keras_transformer.interop.files import shown
 
 LOCAL_HEADER = 30  # bytes, before the name
+MAX_DIRECTORY = 8 * 2**20  # bytes: some 100,000 members
 DAMAGED = (  # what zipfile raises for a file that is no zip file
     zipfile.BadZipFile,
     EOFError,
@@ -32,16 +34,28 @@ class Member(NamedTuple):
     crc32: int
 
 
+class SmallReads(io.BufferedReader):
+    """A file that `zipfile` cannot read in large parts, whatever size its directory claims."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Returns the next bytes, or raises `ValueError` when they are too many."""
+        left = os.fstat(self.fileno()).st_size - self.tell()
+        asked = left if size is None or size < 0 else size
+        if asked > MAX_DIRECTORY:
+            raise ValueError(f"a directory of at least {asked} bytes, not {MAX_DIRECTORY} at most")
+        return super().read(size)
+
+
 def stored_members(path: Path) -> dict[str, Member]:
     """Returns the members of a zip file by name.
 
     Raises:
-        ValueError: when the file is no whole zip file, a name stands twice, or a member is
-            compressed, encrypted, not inside the file or over another.
+        ValueError: when the file is no whole zip file, its directory is too large, a name stands
+            twice, or a member is compressed, encrypted, not inside the file or over another.
     """
     members: dict[str, Member] = {}
     spans = []
-    with open(path, "rb") as file:
+    with SmallReads(io.FileIO(path)) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             with zipfile.ZipFile(file) as archive:

@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeGuard
 
-from keras_transformer.interop.files import checked_file, shown
+from keras_transformer.interop.files import MAX_VOCABULARY, checked_file, read_bytes, shown
 from keras_transformer.interop.token_rows import SPECIAL, TokenRows
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer
 from keras_transformer.text.symbol_tokenizer import is_symbol
@@ -71,7 +71,8 @@ def make_tokenizers(
         first = len(SPECIAL)
         made = [kind(t for t in side.tokens[first:] if fits(t, tokenization)) for side in sides]
         return 2 * (made[0],) if sides[0] == sides[1] else tuple(made)
-    if sides[0] == sides[1] and files[0].read_bytes() == files[1].read_bytes():
+    models = [read_bytes(path, MAX_VOCABULARY) for path in files]
+    if sides[0] == sides[1] and models[0] == models[1]:
         return 2 * (open_tokenizer(files[0], sides[0], tags, True),)
     return tuple(
         open_tokenizer(path, side, tags, is_source)

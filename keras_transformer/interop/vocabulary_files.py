@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from keras_transformer.interop.files import read_json, read_text, shown
+from keras_transformer.interop.files import MAX_VOCABULARY, read_json, read_text, shown
 
 # What follows a backslash in a double-quoted key, as YAML has it.
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.?)", re.DOTALL)
@@ -39,12 +39,13 @@ def read_marian_vocabulary(path: str | PathLike[str]) -> dict[str, int]:
     take for something else, such as `yes`, `1` or `~`. Ids may have gaps.
 
     Raises:
-        ValueError: when a line is something else, or a token or an id stands twice.
+        ValueError: when a line is something else, a token or an id stands twice, or the file is
+            too large.
     """
     path = Path(path)
-    text = read_text(path)
+    text = read_text(path, MAX_VOCABULARY)
     if text.lstrip()[:1] == "{":
-        pairs = list(read_json(path).items())
+        pairs = list(read_json(path, dict, MAX_VOCABULARY).items())
     else:
         pairs = list(_yaml_pairs(path, text))
     ids: dict[str, int] = {}
@@ -71,15 +72,15 @@ def read_ctranslate2_vocabulary(path: str | PathLike[str]) -> list[str]:
     stand twice: CTranslate2 reads it as the first of its ids.
 
     Raises:
-        ValueError: when the file is no UTF-8, or the JSON is no list of strings.
+        ValueError: when the file is no UTF-8, too large, or the JSON is no list of strings.
     """
     path = Path(path)
     if path.suffix == ".json":
-        tokens = read_json(path, list)
+        tokens = read_json(path, list, MAX_VOCABULARY)
         if wrong := [token for token in tokens if not isinstance(token, str)]:
             raise ValueError(f"{path}: a token must be a string. Received: {shown(wrong[0])}")
         return tokens
-    lines = read_text(path).split("\n")
+    lines = read_text(path, MAX_VOCABULARY).split("\n")
     if not lines[-1]:  # behind the end of the last line
         lines.pop()
     if all(line.endswith("\r") for line in lines):

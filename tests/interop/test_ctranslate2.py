@@ -448,3 +448,11 @@ def test_old_files_say_their_settings_in_variables(right, tmp_path):
     table = np.array(model.target_embedding.embedding.embeddings)
     np.testing.assert_array_equal(table[model.bos_id], table[model.eos_id])
     assert model.norm_epsilon == 1e-5
+
+
+@pytest.mark.parametrize("name", ["config.json", "shared_vocabulary.json"])
+def test_a_file_of_10_gb_takes_no_memory(name, tmp_path):
+    save_ctranslate2(our_translator(), tmp_path / "model")
+    os.truncate(tmp_path / "model" / name, 10 * 2**30)  # zeros that take no place on the disk
+    with pytest.raises(ValueError, match=f"{name}: must have at most .* Received: 10737418240"):
+        load_ctranslate2(tmp_path / "model", tokenization="characters")

@@ -1,6 +1,7 @@
 """Translators of ours in Hugging Face's own classes, and back; tokenizers like theirs."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -213,7 +214,50 @@ def set_generation(folder, **settings):
     path.write_text(json.dumps({**known, **settings}), encoding="utf-8")
 
 
+def set_ids(folder, **ids):
+    path = folder / "vocab.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**known, **ids}), encoding="utf-8")
+
+
+def set_tokenizer(folder, **settings):
+    path = folder / "tokenizer_config.json"
+    known = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**known, **settings}), encoding="utf-8")
+
+
 CHANGES = {
+    "another end in the vocabulary": (
+        lambda folder, config: set_ids(folder, **{"</s>": 7, "\u2581a": 3}),
+        r"vocab.json: the id of '</s>' must be 3, the `eos_token_id` of config.json. Received: 7",
+    ),
+    "another padding in the vocabulary": (
+        lambda folder, config: set_ids(folder, **{"<pad>": 90}),
+        r"the id of '<pad>' must be 0, the `pad_token_id` of config.json. Received: 90",
+    ),
+    "an end of another name": (
+        lambda folder, config: set_tokenizer(folder, eos_token={"content": "<s>"}),
+        r"the id of '<s>' must be 3, the `eos_token_id` of config.json. Received: 2",
+    ),
+    "another end in the configuration": (
+        lambda folder, config: (
+            config.update(eos_token_id=5),
+            set_generation(folder, eos_token_id=5),
+        ),
+        r"vocab.json: the id of '</s>' must be 5, the `eos_token_id` of config.json. Received: 3",
+    ),
+    "another end of the search": (
+        lambda folder, config: set_generation(folder, eos_token_id=5),
+        r"generation_config.json: `eos_token_id` must be that of config.json, 3. Received: 5",
+    ),
+    "several ends of the search": (
+        lambda folder, config: set_generation(folder, eos_token_id=[3, 5]),
+        r"`eos_token_id` must be that of config.json, 3. Received: \[3, 5\]",
+    ),
+    "another padding of the search": (
+        lambda folder, config: set_generation(folder, pad_token_id=1),
+        r"`pad_token_id` must be that of config.json, 0. Received: 1",
+    ),
     "no weights": (
         lambda folder, config: (folder / "model.safetensors").unlink(),
         "must hold model.safetensors or ",
@@ -315,6 +359,30 @@ def test_directories_that_are_wrong_are_refused_in_one_line(name, tokenizer, tmp
     assert "\n" not in str(caught.value)
 
 
+def test_special_ids_may_stand_in_lists_of_one(tokenizer, tmp_path):
+    folder = broken(
+        tmp_path,
+        tokenizer,
+        lambda folder, config: (
+            config.update(eos_token_id=[3]),
+            set_generation(folder, eos_token_id=[3], pad_token_id=None),
+            set_tokenizer(folder, pad_token=None),
+        ),
+    )
+    assert load_hugging_face(folder).model.eos_id == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "source.spm"],
+)
+def test_a_file_of_10_gb_takes_no_memory(name, tokenizer, tmp_path):
+    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    os.truncate(folder / name, 10 * 2**30)  # zeros that take no place on the disk
+    with pytest.raises(ValueError, match=f"{name}: must have at most .* bytes. Received: 10737418"):
+        load_hugging_face(folder)
+
+
 def test_an_unknown_language_is_refused(tokenizer, tmp_path):
     folder = broken(tmp_path, tokenizer, lambda folder, config: None)
     with pytest.raises(ValueError, match="`target_language` must be a language of the model"):
@@ -337,8 +405,9 @@ def test_float16_files_of_pytorch_are_read(is_new, tokenizer, tmp_path):
     assert path.read_bytes().startswith(b"PK") is is_new
     translator = load_hugging_face(folder, max_length=9, jit_compile=False)
     expected = tensors_of(state, "model.shared.weight")
-    weights = read_weights(model)["embedding/embedding/embeddings"]
+    weights = read_weights(translator.model)["embedding/embedding/embeddings"]
     assert (weights == expected).all()
+    assert len(translator(TEXTS)) == len(TEXTS)
 
 
 def tensors_of(state, name):

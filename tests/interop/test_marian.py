@@ -355,6 +355,18 @@ def test_a_factored_vocabulary_is_refused(tmp_path):
         load_marian(tmp_path, tokenization="characters")
 
 
+@pytest.mark.parametrize("name", ["decoder.yml", "vocab.yml", "other.spm", "source.spm"])
+def test_a_file_of_10_gb_takes_no_memory(name, tmp_path):
+    write_marian(tmp_path)
+    if name == "other.spm":  # as a vocabulary
+        decoder = {"models": ["model.npz"], "vocabs": [name]}
+        (tmp_path / "decoder.yml").write_text(yaml_of(decoder), encoding="utf-8")
+    with open(tmp_path / name, "ab") as file:
+        file.truncate(10 * 2**30)  # zeros that take no place on the disk
+    with pytest.raises(ValueError, match=f"{name}: must have at most .* Received: 10737418240"):
+        load_marian(tmp_path)
+
+
 def test_without_a_model_it_says_what_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="must hold decoder.yml or model.npz"):
         load_marian(tmp_path)

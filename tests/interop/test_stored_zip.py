@@ -1,7 +1,9 @@
 """Zip files are read in place, and those that claim what they do not have are refused."""
 
+import os
 import re
 import struct
+import tracemalloc
 import zipfile
 
 import pytest
@@ -77,3 +79,18 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
     data = npz_of(arrays)
     for size in range(4, len(data), 61):
         refusal(open_tensors, tmp_path / "model.npz", data[:size])
+
+
+def test_a_directory_of_a_gigabyte_takes_no_memory(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"PK\3\4")
+    os.truncate(path, 2**30)  # zeros that take no place on the disk
+    with open(path, "ab") as file:
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 2**30 - 4, 4, 0))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="a directory of at least 1073741820 bytes"):
+            open_tensors(path)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
