@@ -260,7 +260,7 @@ def read_tokenizers(
         SentencePieceTokenizer.from_file(
             checked_file(directory / f"{side}.spm", MAX_VOCABULARY),
             vocabulary=read_ids(directory / file, config),
-            leading_tags=side == "source",
+            leading_tags=True,
             **special,
         )
         for side, file in files.items()

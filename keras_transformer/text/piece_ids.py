@@ -16,7 +16,7 @@ from keras_transformer.text.sentencepiece_library import SPACE_MARK, read_types
 TEXT_TYPES = ("NORMAL", "USER_DEFINED", "BYTE")
 SPECIAL = ("pad_id", "unk_id", "bos_id", "eos_id")
 MOST_IDS = 2**22  # a list with room for larger ones is not made
-LANGUAGE_CODE = re.compile(">>.+<<")  # a tag as OPUS-MT writes it
+LANGUAGE_CODE = re.compile("(?s:>>.*<<)")  # a tag as OPUS-MT writes it
 
 Vocabulary = Sequence[str | None] | Mapping[str, int] | str | os.PathLike[str]
 
@@ -29,6 +29,7 @@ class PieceIds(NamedTuple):
         surfaces: list of str, the text of each id; "" for special ones, tags and ids without one.
         special: the names of `SPECIAL` to ids.
         tags: the pieces that text never becomes to their ids, special ones left out.
+        codes: the pieces `>>code<<` that are no tags to their ids. Text may become one anywhere.
         from_model: int32 (model pieces,), the id that text gets for a piece of the model. It is
             `unk_id` for a piece that the vocabulary lacks. None where all are the model's own.
         to_model: int32 (ids,), the piece of the model that each id reads as. None where all are
@@ -43,6 +44,7 @@ class PieceIds(NamedTuple):
     surfaces: list[str]
     special: dict[str, int]
     tags: dict[str, int]
+    codes: dict[str, int]
     from_model: np.ndarray | None
     to_model: np.ndarray | None
     from_text: dict[str, int] | None
@@ -120,6 +122,7 @@ def number_pieces(
         ],
         special=found,
         tags=tag_ids,
+        codes={p: i for p, i in ids.items() if LANGUAGE_CODE.fullmatch(p) and i not in apart},
         from_model=None if same else np.array(from_model, "int32"),
         to_model=None if back else np.array(read_as, "int32"),
         from_text=None if has_all else {p: i for p, i in ids.items() if i not in apart},

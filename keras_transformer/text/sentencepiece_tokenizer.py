@@ -78,7 +78,7 @@ class SentencePieceTokenizer(Tokenizer):
             language codes. A new one gets an id behind all others. None takes the control pieces
             of the model, and the pieces `>>code<<` of `vocabulary` that the model lacks.
         leading_tags: whether a tag at the beginning of a text becomes its id. What stands there
-            between `>>` and `<<` counts as a tag, with `unk_id` where it is not one of `tags`.
+            between `>>` and `<<` counts as a tag, with `unk_id` where the vocabulary lacks it.
 
     Returns:
         A tokenizer with the ids of `vocabulary` or of `model`.
@@ -124,7 +124,11 @@ class SentencePieceTokenizer(Tokenizer):
         self._numbered = number_pieces(self._model, pieces, listed, special, tags)
         folding = Folding(normalization, lowercase)
         super().__init__(
-            self._numbered.pieces, folding, self._numbered.special, self._numbered.tags
+            self._numbered.pieces,
+            folding,
+            self._numbered.special,
+            self._numbered.tags,
+            self._numbered.codes,
         )
         given = {
             **special,

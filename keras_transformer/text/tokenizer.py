@@ -33,6 +33,8 @@ class Tokenizer(abc.ABC):
         folding: the `Folding` of each text before it is split; None leaves it as it is.
         special: names of the four special ids to ids, where they are others than the first four.
         tags: tags to their ids.
+        codes: to their ids, the pieces that count as tags where a text begins with one, and are
+            text elsewhere.
     """
 
     pad_id: int = 0
@@ -48,11 +50,13 @@ class Tokenizer(abc.ABC):
         folding: Folding | None = None,
         special: Mapping[str, int] | None = None,
         tags: Mapping[str, int] | None = None,
+        codes: Mapping[str, int] | None = None,
     ) -> None:
         self._vocabulary = list(vocabulary)
         for name, index in (special or {}).items():
             setattr(self, name, index)
         self._tags = dict(tags or {})
+        self._first = {**self._tags, **(codes or {})}  # what a text may begin with
         self._folding = Folding("identity", lowercase=False) if folding is None else folding
         strings = [tf.TensorSpec([None], tf.string)]
         ids = [tf.RaggedTensorSpec([None, None], tf.int32)]
@@ -74,26 +78,30 @@ class Tokenizer(abc.ABC):
 
     @property
     def tags(self) -> list[str]:
-        """The pieces that text never becomes, special ones left out; `detokenize` skips them."""
-        return list(self._tags)
+        """The pieces, special ones left out, that may be put before a text, such as language codes.
+
+        Text never becomes one, and `detokenize` skips them. An exception is a `>>code<<` that a
+        sentencepiece model makes of text, as a symbol that its trainer defined.
+        """
+        return list(self._first)
 
     def tag_id(self, tag: str) -> int:
         """Returns the id of one of `tags`."""
-        if not isinstance(tag, str) or tag not in self._tags:
+        if not isinstance(tag, str) or tag not in self._first:
             some = ", ".join([*self.tags[:TAGS_SHOWN], *["..."][: len(self.tags) - TAGS_SHOWN]])
             raise ValueError(
                 f"a tag must be one of the tokenizer's {len(self.tags)} `tags`: {some or 'none'}. "
                 f"Received: {tag!r:.80}"
             )
-        return self._tags[tag]
+        return self._first[tag]
 
     def tag_ids(self, tags: tf.Tensor) -> tf.Tensor:
         """Returns the id of each of `tags`, strings (batch,), as int32; -1 for an unknown one."""
-        return tag_ids(tags, self._tags, -1)
+        return tag_ids(tags, self._first, -1)
 
     def cut_leading_tags(self, strings: tf.Tensor) -> CutTexts:
         """Returns the `CutTexts` of valid UTF-8 strings (batch,), whatever `leading_tags` says."""
-        return cut_leading_tags(strings, self._tags, self.unk_id)
+        return cut_leading_tags(strings, self._first, self.unk_id)
 
     def without_leading_tags(self) -> "Tokenizer":
         """Returns the tokenizer with `leading_tags=False`."""

@@ -147,10 +147,12 @@ def test_m2m100_translates_from_one_language_to_another(lines, tmp_path):
     assert ours(TEXTS) == expected
 
 
-def test_marian_of_several_targets_is_told_one(lines, tmp_path):
-    model = train(lines, vocab_size=400)
+@pytest.mark.parametrize("symbols", [[], [">>deu<<"]])
+def test_marian_of_several_targets_is_told_one(lines, tmp_path, symbols):
+    """Whether the sentencepiece model has a code too or vocab.json alone."""
+    model = train(lines, vocab_size=400, user_defined_symbols=symbols)
     pieces = ["</s>", "<unk>", *processor(model).id_to_piece(list(range(3, 400)))]
-    pieces += [">>deu<<", ">>fra<<", "<pad>"]
+    pieces += [code for code in (">>deu<<", ">>fra<<") if code not in symbols] + ["<pad>"]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     pad = len(pieces) - 1
     theirs = random_model(
@@ -170,3 +172,7 @@ def test_marian_of_several_targets_is_told_one(lines, tmp_path):
         assert ours(TEXTS) == expected
     ours = load_hugging_face(tmp_path, max_length=13, jit_compile=False)
     assert ours(texts) == expected  # the code may be in the text
+    for side in ("source", "target"):
+        options = {"text_target": texts} if side == "target" else {"text": texts}
+        ids = [row[:-1] for row in tokenizer(**options)["input_ids"]]
+        assert getattr(ours, f"{side}_tokenizer").tokenize(texts).to_list() == ids

@@ -103,6 +103,74 @@ def test_marian_reads_hostile_texts_alike(marian, count):
     assert source.tokenize(texts).to_list() == expected
 
 
+CODE_TEXTS = [
+    ">>deu<< a man",
+    ">>deu<<a man",
+    ">>fra<< a man",
+    ">>xyz<< a man",
+    " >>deu<< a man",
+    "a >>deu<< man >>fra<<",
+    ">>deu<< >>deu<< a",
+    ">>deu<<>>fra<<",
+    ">>deu<<",
+    ">><< a",
+    ">>> a <<<",
+    ">> deu<< a",
+    ">>a<<b<< a",
+    ">>deu a",
+]
+# Where the code `>>deu<<` is beside vocab.json; `>>fra<<` is in vocab.json alone.
+CODES_IN = {
+    "vocab.json alone": {},
+    "symbols": {"user_defined_symbols": [">>deu<<"]},
+    "controls": {"control_symbols": [">>deu<<"]},
+}
+
+
+@pytest.fixture(scope="module", params=CODES_IN)
+def marian_of_codes(request, corpus, tmp_path_factory):
+    """A directory of Hugging Face's Marian, and its tokenizer."""
+    folder = tmp_path_factory.mktemp("codes")
+    model = train(corpus[0][:2000], vocab_size=400, **CODES_IN[request.param])
+    pieces = ["</s>", "<unk>", *processor(model).id_to_piece(list(range(3, 400)))]
+    pieces += [code for code in (">>deu<<", ">>fra<<", ">><<") if code not in pieces] + ["<pad>"]
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(model)
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    return folder, transformers.MarianTokenizer.from_pretrained(folder)
+
+
+def test_marian_reads_codes_wherever_they_are(marian_of_codes, tmp_path):
+    """At the beginning each has the id of vocab.json, elsewhere what the model makes of it."""
+    folder, theirs = marian_of_codes
+    ours = SentencePieceTokenizer.from_file(
+        folder / "source.spm", vocabulary=folder / "vocab.json", leading_tags=True
+    )
+    expected = [row[:-1] for row in theirs(CODE_TEXTS).input_ids]
+    assert ours.tokenize(CODE_TEXTS).to_list() == expected
+    for row, code in enumerate([">>deu<<", ">>deu<<", ">>fra<<"]):
+        assert expected[row][0] == ours.tag_id(code) != ours.unk_id
+    assert sorted(ours.tags) == sorted(theirs.supported_language_codes)
+    found, starts, ends = ours.tokenize_with_offsets(CODE_TEXTS)
+    assert found.to_list() == expected
+    assert (starts[0, 0], ends[0, 0]) == (0, len(">>deu<<"))
+    codes = tf.constant([">>deu<<", ">>fra<<", ">>xyz<<"])
+    assert ours.tag_ids(codes).numpy().tolist() == [*(row[0] for row in expected[1:3]), -1]
+    again = SentencePieceTokenizer.from_bytes(ours.to_bytes())
+    assert again.tokenize(CODE_TEXTS).to_list() == expected
+
+    module = tf.Module()
+    module.served = tf.function(
+        lambda text: ours.tokenize(text).to_tensor(-1),
+        [tf.TensorSpec([None], tf.string)],
+        autograph=False,
+    )
+    tf.saved_model.save(module, str(tmp_path / "saved"))
+    rows = tf.saved_model.load(str(tmp_path / "saved")).served(tf.constant(CODE_TEXTS)).numpy()
+    assert [[index for index in row if index >= 0] for row in rows.tolist()] == expected
+
+
 def test_marian_writes_pieces_of_the_other_side_alike(marian, corpus):
     theirs, source, target = marian
     ids = source.tokenize(corpus[0][:50]).to_list()
