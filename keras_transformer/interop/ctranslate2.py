@@ -35,7 +35,7 @@ from keras_transformer.interop.tokenizers import (
     texts_of,
 )
 from keras_transformer.interop.vocabulary_files import read_ctranslate2_vocabulary
-from keras_transformer.interop.weights import assign_weights, weight_shapes
+from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
 
@@ -112,7 +112,6 @@ def load_ctranslate2(
         )
     if search is None:
         search = BeamSearch(2, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power")
-    model.build()
     read_weights_of(model, file, sides)
     source, target = tokenizers
     return Translator(
@@ -238,7 +237,7 @@ def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[T
 
 
 def read_weights_of(model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]) -> None:
-    """Gives a built model the weights of a file, one at a time."""
+    """Builds a model with the weights of a file, read one at a time."""
     shapes = weight_shapes(model)
     placed = places(model, shapes)
     source, target = sides
@@ -256,7 +255,7 @@ def read_weights_of(model: Transformer, file: CTranslate2File, sides: Sequence[T
             return source.take(file.dequantized(tables["encoder"]))
         return target.take(file.dequantized(tables["decoder"]))
 
-    assign_weights(model, read)
+    build_with(model, read)
 
 
 def placed_weight(file: CTranslate2File, name: str, place: Place) -> np.ndarray:

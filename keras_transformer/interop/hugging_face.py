@@ -27,7 +27,7 @@ from keras_transformer.interop.hugging_face_form import (
 )
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import NAMES, open_tensors
-from keras_transformer.interop.weights import assign_weights, weight_shapes
+from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
@@ -105,8 +105,7 @@ def load_hugging_face(
     check_tensors(model, tensors)
     tags = language_tags(config, tokenizers, source_language, target_language)
     search = search_of(config, model) if search is None else search
-    model.build()
-    assign_weights(model, lambda name: our_weight(name, tensors))
+    build_with(model, lambda name: our_weight(name, tensors))
     source, target = tokenizers
     return Translator(model, source, target, **{"search": search, **tags, **options})
 

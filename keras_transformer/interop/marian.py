@@ -29,7 +29,7 @@ from keras_transformer.interop.tokenizers import (
     texts_of,
 )
 from keras_transformer.interop.vocabulary_files import read_marian_vocabulary
-from keras_transformer.interop.weights import assign_weights, weight_shapes
+from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
@@ -131,8 +131,7 @@ def load_marian(
         files = sentencepiece_files(directory, given)
     tokenizers = make_tokenizers(sides, tokenization, tags, files)
     search = search_of(decoder, sides[1].special["unk_id"]) if search is None else search
-    model.build()
-    assign_weights(model, lambda name: our_weight(name, tensors, model, sides))
+    build_with(model, lambda name: our_weight(name, tensors, model, sides))
     source, target = tokenizers
     return Translator(model, source, target, search, **options)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from keras_transformer.layers import Decoder, LearnedPositionalEncoding
@@ -89,6 +90,31 @@ def read_weights(model: Transformer) -> dict[str, np.ndarray]:
         name: ops.convert_to_numpy(variable).astype("float32").reshape(shapes[name])
         for name, variable in variables(model).items()
     }
+
+
+def build_with(model: Transformer, read: Callable[[str], np.ndarray]) -> None:
+    """Builds a model whose weights have the values `read(name)`, read one at a time.
+
+    No initial values are drawn. A weight takes memory when it gets its values, so the weights and
+    copies of one are the most that is taken.
+    """
+    graph = tf.Graph()  # where an initializer gives its shape and takes no memory
+
+    def empty(create: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+        initial = options["initial_value"]
+        if not callable(initial) or not tf.as_dtype(options["dtype"]).is_floating:
+            return create(**options)
+
+        def unfilled() -> tf.Tensor:
+            with graph.as_default():
+                spec = tf.TensorSpec.from_tensor(initial())
+            return tf.raw_ops.Empty(shape=spec.shape, dtype=spec.dtype)
+
+        return create(**{**options, "initial_value": unfilled})
+
+    with tf.variable_creator_scope(empty):
+        model.build()
+    assign_weights(model, read)
 
 
 def assign_weights(model: Transformer, read: Callable[[str], np.ndarray]) -> None:
