@@ -44,6 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what tokens are (Marian, CTranslate2; default: sentencepiece)",
     )
     parser.add_argument(
+        "--tags",
+        nargs="+",
+        metavar="TAG",
+        help="tokens that text never becomes, such as language codes (Marian, CTranslate2; "
+        "default: those of the form >>fra<<, which a source may begin with)",
+    )
+    for side, role in (("source", "every source"), ("target", "every translation")):
+        parser.add_argument(
+            f"--{side}-tag",
+            metavar="TAG",
+            help=f"tag that {role} begins with (Marian, CTranslate2)",
+        )
+    parser.add_argument(
         "--source-eos",
         action=argparse.BooleanOptionalAction,
         help="whether sources end in </s> (CTranslate2; default: as its config.json says. Those "
@@ -54,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
         "--output runs/nllb",
         "import names-ct2 --tokenization characters --output runs/names",
+        "import nllb-ct2 --source-eos --tags eng_Latn deu_Latn --source-tag eng_Latn "
+        "--target-tag deu_Latn --output runs/nllb-ct2",
     )
 
 

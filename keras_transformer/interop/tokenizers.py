@@ -65,7 +65,17 @@ def make_tokenizers(
         tokenization: what tokens are.
         tags: the tokens that text never becomes, of tokenizers of sentencepiece.
         files: their models.
+
+    Raises:
+        ValueError: when a tag is no token of either side, or tokens are not of sentencepiece.
     """
+    known = {token for side in sides for token in side.tokens}
+    if tags is not None and (tokenization != "sentencepiece" or not known.issuperset(tags)):
+        raise ValueError(
+            "`tags` must be tokens of a vocabulary, with tokenization='sentencepiece'. Received: "
+            f"{shown([tag for tag in tags if tag not in known] or [*tags])}, "
+            f"tokenization={tokenization!r}"
+        )
     if tokenization != "sentencepiece":
         kind = CharacterTokenizer if tokenization == "characters" else SymbolTokenizer
         first = len(SPECIAL)

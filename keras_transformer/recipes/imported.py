@@ -26,6 +26,9 @@ OPTIONS = {
     "source_tokenizer": ("marian", "ctranslate2"),
     "target_tokenizer": ("marian", "ctranslate2"),
     "tokenization": ("marian", "ctranslate2"),
+    "tags": ("marian", "ctranslate2"),
+    "source_tag": ("marian", "ctranslate2"),
+    "target_tag": ("marian", "ctranslate2"),
     "source_eos": ("ctranslate2",),
 }
 # What a translator of an import has beside its search, and a training needs too.
@@ -84,8 +87,9 @@ def import_model(
     """
     system = system_of(directory)
     check_options(system, options)
+    # First, so that a model that is refused leaves nothing behind, no folder above the run either.
+    translator = load_imported(directory, jit_compile=False, **options)
     with new_directory(output) as written:
-        translator = load_imported(directory, jit_compile=False, **options)
         write_run(Path(written), system, translator)
     return translator
 

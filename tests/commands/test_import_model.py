@@ -1,6 +1,7 @@
 """A model of another system becomes a run, which every command takes."""
 
 import json
+import shutil
 
 import pytest
 
@@ -124,6 +125,67 @@ def test_sources_get_the_end_that_config_json_does_not_name(theirs, command, tmp
     status, _, err = command("import", theirs, "--source-eos", "--output", tmp_path / "other")
     assert status == 1
     assert "`source_eos` needs a model of ctranslate2. Received: one of hugging-face" in err
+
+
+TAGS = ["<2de>", "<2fr>", ">>nld<<"]
+
+
+def test_tags_are_named(command, tmp_path):
+    """Tokens of a vocabulary become tags; those of the form >>nld<< are tags without a word."""
+    pytest.importorskip("ctranslate2")
+    from keras_transformer.interop import save_ctranslate2
+    from keras_transformer.recipes import load_translator
+
+    model = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=50).model
+    tokenizer = SentencePieceTokenizer(model, tags=TAGS, leading_tags=True)
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "norm_epsilon": 1e-5}
+    transformer = Transformer(tokenizer.vocab_size, **sizes)
+    transformer.build()
+    randomise(transformer)
+    settings = {"max_length": 9, "jit_compile": False}
+    tags = {"source_tag": "<2de>", "target_tag": "<2fr>"}
+    tagged = Translator(transformer, tokenizer, **settings, **tags)
+    directory = tmp_path / "theirs"
+    save_ctranslate2(Translator(transformer, tokenizer, **settings), directory)
+
+    options = ["--tags", *TAGS[:2], "--source-tag", "<2de>", "--target-tag", "<2fr>"]
+    status, _, err = command("import", directory, *options, "--output", tmp_path / "run")
+    assert status == 0, err
+    assert read_imported(tmp_path / "run")["options"] == {**tags, "source_eos": True}
+    found = load_translator(tmp_path / "run", **settings)
+    assert found.source_tokenizer.tags == TAGS
+    search = {"search": found.search}
+    tagged = Translator(**{**tagged.settings, **search})
+    for texts in (TEXTS, [f">>nld<< {text}" for text in TEXTS]):
+        assert found(texts) == tagged(texts)
+
+    status, _, err = command("import", directory, "--output", tmp_path / "plain")
+    assert status == 0, err
+    plain = load_translator(tmp_path / "plain", **settings)
+    assert plain.source_tokenizer.tags == [">>nld<<"]
+    texts = [f">>nld<< {text}" for text in TEXTS]
+    assert plain(texts) == Translator(transformer, tokenizer, **settings, **search)(texts)
+
+    for options, message in (
+        (["--tags", "<2es>"], "`tags` must be tokens of a vocabulary"),
+        (["--source-tag", "<2de>"], "a tag must be one of the tokenizer's 1 `tags`: >>nld<<"),
+    ):
+        status, _, err = command("import", directory, *options, "--output", tmp_path / "x" / "run")
+        assert status == 1
+        assert message in err
+        assert not (tmp_path / "x").exists()
+
+
+def test_a_failed_import_leaves_nothing(theirs, command, tmp_path):
+    directory = tmp_path / "theirs"
+    shutil.copytree(theirs, directory)
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    before = sorted(tmp_path.rglob("*"))
+    status, _, err = command("import", directory, "--output", tmp_path / "runs" / "new" / "run")
+    assert status == 1
+    assert "the tensors must end with the file" in err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_is_no_model_is_refused_before_anything_is_loaded(imported, command, tmp_path):

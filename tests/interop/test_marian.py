@@ -367,6 +367,13 @@ def test_a_file_of_10_gb_takes_no_memory(name, tmp_path):
         load_marian(tmp_path)
 
 
+def test_tags_are_tokens_of_the_vocabulary(tmp_path):
+    write_marian(tmp_path)
+    for options in ({"tags": ["a", "<2de>"]}, {"tags": ["a"], "tokenization": "characters"}):
+        with pytest.raises(ValueError, match=r"`tags` must be tokens .* Received: \['(<2de>|a)'\]"):
+            load_marian(tmp_path, source_tokenizer=__file__, target_tokenizer=__file__, **options)
+
+
 def test_without_a_model_it_says_what_must_be_there(tmp_path):
     with pytest.raises(ValueError, match="must hold decoder.yml or model.npz"):
         load_marian(tmp_path)
