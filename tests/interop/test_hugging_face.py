@@ -1,11 +1,14 @@
 """Models of Hugging Face: the same numbers, the same translations, and files that are refused."""
 
+import json
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from keras_transformer.interop import load_hugging_face  # noqa: E402
 from keras_transformer.interop.hugging_face import (  # noqa: E402
     check_tensors,
     our_weight,
@@ -155,3 +158,76 @@ def test_translations_of_200_sentences_are_theirs(name, beams, tmp_path):
     if scores is not None:
         same = np.setdiff1d(np.arange(200), different)
         np.testing.assert_allclose(found.scores[same, 0], scores.numpy()[same], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def captions(tmp_path_factory):
+    """A Marian directory with a tokenizer of Multi30K, its model, and the ids of 200 captions."""
+    pytest.importorskip("sentencepiece")
+    from tests.conftest import shared_path
+    from tests.text.test_piece_ids import processor, train
+
+    path = shared_path("data/multi30k/train.en")
+    lines = path.read_text(encoding="utf-8").splitlines()[:2000]
+    spm = train(lines, vocab_size=400)
+    pieces = ["</s>", "<unk>", *processor(spm).id_to_piece(list(range(3, 400))), "<pad>"]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    pad = len(pieces) - 1
+    ids = {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
+    # Larger weights make more of the rounding of float32.
+    theirs = random_model(vocab_size=len(pieces), scale=3.5, **ids)
+    with torch.no_grad():
+        theirs.final_logits_bias[0, 0] += 3.0  # so that most outputs end, at various lengths
+    files = {"source.spm": spm, "target.spm": spm, "vocab.json": vocabulary}
+    folder = save(theirs, tmp_path_factory.mktemp("captions") / "model", files)
+    split = processor(spm).encode(lines[:200], out_type=str)
+    rows = [[vocabulary.get(piece, 1) for piece in row] for row in split]
+    sources = np.full((200, max(map(len, rows)) + 1), pad, "int32")
+    for source, row in zip(sources, rows, strict=True):
+        source[: len(row) + 1] = [*row, 0]
+    return folder, theirs, ids, sources
+
+
+# Without renormalisation what may not come takes its share of the probability with it.
+SEARCHES = {
+    "as most OPUS-MT models": {"length_penalty": 1.0, "renormalize_logits": True},
+    "not renormalised": {"length_penalty": 1.0},
+    "not renormalised, 0.6": {"length_penalty": 0.6},
+    "0.6": {"length_penalty": 0.6, "renormalize_logits": True},
+    "no length penalty": {"length_penalty": 0.0},
+    "longer outputs": {"length_penalty": 1.3, "renormalize_logits": False},
+    "six beams that stop early": {
+        "length_penalty": 0.6,
+        "num_beams": 6,
+        "early_stopping": True,
+    },
+    "greedy, not renormalised": {"num_beams": 1},
+}
+FIRST = ["not renormalised, 0.6", "longer outputs", "six beams that stop early"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in FIRST else pytest.mark.slow) for n in SEARCHES],
+)
+def test_the_search_of_200_captions_is_theirs(name, captions):
+    """A directory's own search, whatever it says of probabilities and lengths."""
+    folder, theirs, special, sources = captions
+    forbidden = [[special["pad_token_id"]], [1], [7], [30]]
+    settings = {"num_beams": 4, "early_stopping": "never", "max_length": 17}
+    settings |= {"bad_words_ids": forbidden, "no_repeat_ngram_size": 2, **SEARCHES[name]}
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({**special, **settings}), encoding="utf-8")
+    translator = load_hugging_face(folder, jit_compile=False)
+    assert translator.search.renormalize is settings.get("renormalize_logits", False)
+    theirs.generation_config = type(theirs.generation_config)(**settings, **special)
+    wanted, scores = their_search(theirs, sources)
+    found = arrays(translator.model.generate(sources, translator.search, max_length=16))
+    ids = found.ids[:, 0, : wanted.shape[1]]
+    lengths = (wanted != special["pad_token_id"]).sum(axis=1)
+    assert len(np.unique(lengths)) > 2
+    assert len(np.unique(wanted, axis=0)) > 50
+    different = (ids != wanted).any(axis=1).sum()
+    assert different == 0, f"{different} of 200 sentences differ"
+    if scores is not None:
+        np.testing.assert_allclose(found.scores[:, 0], scores.numpy(), atol=1e-4)
