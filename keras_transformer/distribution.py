@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer import arguments
+from keras_transformer.process_group import own_process
 
 __all__ = ["TransformerParallel", "transformer_layout_map"]
 
@@ -78,15 +79,17 @@ class TransformerParallel(keras.distribution.ModelParallel):
     `data_parallel`: `PairDataset(rows_multiple=)` makes them so.
 
     Args:
-        data_parallel: number of parts of a batch.
+        data_parallel: number of parts of a batch, a multiple of the number of processes.
         model_parallel: number of parts of the weights. It divides `num_heads` (and
             `num_key_value_heads`), `d_ff` and the sizes of the vocabularies.
         devices: list of `data_parallel * model_parallel` names of devices; None takes the first of
             `keras.distribution.list_devices()`.
 
     Raises:
-        ValueError: when Keras does not run on JAX, or there are too few devices. When the model is
-            made, if a size of it cannot be divided.
+        ValueError: when Keras does not run on JAX, or there are too few devices. When there are
+            several processes, and some of their devices have nothing to do, or the parts of the
+            weights are not all in each process. When the model is made, if a size of it cannot be
+            divided.
 
     Example:
 
@@ -108,6 +111,14 @@ class TransformerParallel(keras.distribution.ModelParallel):
                 f"`data_parallel` * `model_parallel`, {number}, must be the number of devices. "
                 f"Received: data_parallel={data_parallel}, model_parallel={model_parallel}, and "
                 f"{len(found)} device(s): {', '.join(found)}"
+            )
+        num_processes = own_process()[1]
+        if num_processes > 1 and (number != len(found) or self.data_parallel % num_processes):
+            raise ValueError(
+                f"In several processes `data_parallel` must be a multiple of their number, "
+                f"{num_processes}, and `data_parallel` * `model_parallel` the number of all "
+                f"devices, {len(found)}. Received: data_parallel={data_parallel}, "
+                f"model_parallel={model_parallel}"
             )
         shape = self.data_parallel, self.model_parallel
         mesh = keras.distribution.DeviceMesh(shape, (BATCH, MODEL), found[:number])

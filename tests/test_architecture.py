@@ -28,6 +28,7 @@ LEVELS = {
     "reservoir": (0, 0),
     "tokenizer_file": (0, 0),
     "masking": (0, 1),
+    "process_group": (0, 1),
     "replicas": (0, 1),
     "schedules": (0, 2),
     "losses": (0, 2),
@@ -57,6 +58,7 @@ WHEN_CALLED = {
     "commands": {"tensorflow", "rich"},
     "optimizers": {"tensorflow"},  # where it is the backend
     "plots": {"matplotlib"},
+    "process_group": {"jax"},  # where it is the backend
     "recipes": {"tensorflow", "tensorflow_text", "sacrebleu", "sentencepiece"},
     "replicas": {"tensorflow"},  # where it is the backend
 }  # imported inside a function, by those who ask for it

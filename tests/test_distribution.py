@@ -135,7 +135,7 @@ def test_two_processes_of_four_devices_train_as_one_device_does(results):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     first, second = map(result_of, [run(address, "0"), run(address, "1")])
-    one = results["one without dropout"]
+    one = results["one"]
     assert first["rows"] == second["rows"] == one["rows"] // 2
     for each in (first, second):
         for name in ("losses", "perplexity", "tokens"):

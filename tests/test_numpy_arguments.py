@@ -198,6 +198,9 @@ WITHOUT_NUMBERS = {
     "masking.segment_mask",
     "masking.segment_positions",
     "models.ScoreResult",
+    "process_group.join_processes",  # tests/test_process_group.py
+    "process_group.own_process",
+    "process_group.whole_copy",
     "models.SequenceToSequence",
     "plots.HeadStatistics",
     "plots.alignment",

@@ -29,6 +29,7 @@ FILES = [
     "keras_transformer.masking",
     "keras_transformer.metrics",
     "keras_transformer.optimizers",
+    "keras_transformer.process_group",
     "keras_transformer.schedules",
 ]
 MODULES = [*FOLDERS, *FILES]

@@ -31,6 +31,7 @@ MODULES = [
     "keras_transformer.models",
     "keras_transformer.optimizers",
     "keras_transformer.plots",
+    "keras_transformer.process_group",
     "keras_transformer.recipes",
     "keras_transformer.schedules",
     "keras_transformer.serving",

@@ -53,8 +53,9 @@ class PairDataset(keras.utils.PyDataset):
             weights, with which accumulated gradients are the mean over an update's tokens.
         rows_multiple: the number of rows of every batch is a multiple of it: the number of devices
             of a `keras.distribution.DataParallel`. Rows of padding fill what is missing.
-        process: (k, n) gives the rows k, k + n, ... of each batch, those of process k of n. All
-            processes then have equal shapes at every step. It needs a `seed`, and a
+        process: (k, n) gives part k of the n equal parts of each batch, the rows of process k. All
+            processes then have equal shapes at every step, and their devices the rows, and the
+            dropout, that the devices of one process would have. It needs a `seed`, and a
             `rows_multiple` that n divides.
         verbose: whether to write to standard error one line that says what was kept and left out.
 
@@ -137,7 +138,7 @@ class PairDataset(keras.utils.PyDataset):
         batch = self._batch_at(index)
         self._unread.discard(index)
         own, number = self._process
-        return batch if number == 1 else keras.tree.map_structure(lambda x: x[own::number], batch)
+        return keras.tree.map_structure(lambda x: np.split(x, number)[own], batch)
 
     def on_epoch_begin(self) -> None:
         """Refuses what Keras cannot train on."""

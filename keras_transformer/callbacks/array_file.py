@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.process_group import whole_array
+
 
 def write_arrays(path: str | PathLike[str], variables: Iterable[Any], **facts: Any) -> None:
     """Writes the variables' values, with facts that JSON can hold, in place of an older file."""
@@ -61,7 +63,7 @@ def as_numpy(variable: Any) -> np.ndarray:
     value = variable.value if hasattr(variable, "value") else variable
     if keras.backend.standardize_dtype(variable.dtype) == "bfloat16":
         value = keras.ops.cast(value, "float32")
-    return keras.ops.convert_to_numpy(value)
+    return whole_array(value)
 
 
 def first_difference(first: Sequence[Any], second: Sequence[Any]) -> int:

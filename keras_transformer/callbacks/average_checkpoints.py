@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.callbacks.array_file import as_numpy, assign, read_arrays, write_arrays
+from keras_transformer.process_group import is_first, tell_others
 
 
 class AverageCheckpoints(keras.callbacks.Callback):
@@ -29,6 +30,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
     Only one callback can decide the weights at the end of `fit`. `at_end=True` therefore does not
     go together with `EarlyStopping(restore_best_weights=True)`. To keep the best mean, pass
     `TranslationQuality` this callback as `average`, and a `filepath`.
+
+    Of several processes give it to all: the first one writes and reads, and tells the others.
 
     Args:
         directory: where the epochs' weights are kept, one file each, the last ones alone.
@@ -73,6 +76,8 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Keeps the weights of this epoch, and those of the `last - 1` before."""
+        if not is_first():
+            return
         kept = {self._number(file): file for file in self.files()}
         path = self.directory / f"weights-{epoch + 1:04d}.npz"
         write_arrays(path, self.model.weights)
@@ -83,7 +88,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Gives the model the mean."""
-        if self.at_end and self.files():
+        if self.at_end and tell_others(len(self.files())):
             assign(self.model.weights, self.mean())
 
     def files(self) -> list[Path]:
@@ -98,12 +103,12 @@ class AverageCheckpoints(keras.callbacks.Callback):
     def mean(self) -> list[np.ndarray]:
         """The means of the weights over the files, float64 arrays in the order of the weights."""
         weights, files = self.model.weights, self.files()
-        if not files:
+        if not tell_others(len(files)):
             raise ValueError(f"{self.directory} must hold the weights of an epoch: there are none.")
         total = [np.zeros(tuple(weight.shape)) for weight in weights]
-        for file in files:
+        for file in files if is_first() else ():
             total = [t + v for t, v in zip(total, read_arrays(file, weights), strict=True)]
-        return [t / len(files) for t in total]
+        return [tell_others(t / max(1, len(files))) for t in total]
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
@@ -111,7 +116,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         weights = self.model.weights
         own = [as_numpy(weight) for weight in weights]
         try:
-            if self.files():
+            if tell_others(len(self.files())):
                 assign(weights, self.mean())
             yield
         finally:

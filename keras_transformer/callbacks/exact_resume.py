@@ -15,6 +15,7 @@ from keras_transformer.callbacks.array_file import (
     read_facts,
     write_arrays,
 )
+from keras_transformer.process_group import is_first
 
 
 class ExactResume(keras.callbacks.Callback):
@@ -44,6 +45,8 @@ class ExactResume(keras.callbacks.Callback):
     What other callbacks remember, as how long `ReduceLROnPlateau` has waited, is no part of the
     state. An epoch that a callback left before its last batch, as `TerminateOnNaN` does, or left
     with a loss that is no number, is not saved. Run again, `fit` begins it anew.
+
+    Of several processes give it to all. The first one writes; all read, so all must see the file.
 
     Args:
         directory: where the state is kept: one file, replaced as a whole.
@@ -106,8 +109,9 @@ class ExactResume(keras.callbacks.Callback):
         if self.model.stop_training and not self._is_whole(logs or {}):
             return
         self.epoch, self._found = epoch + 1, True
-        kind = kind_of(self.model.optimizer)
-        write_arrays(self.path, self._variables(), epoch=self.epoch, optimizer=kind)
+        kind, variables = kind_of(self.model.optimizer), self._variables()
+        if is_first():
+            write_arrays(self.path, variables, epoch=self.epoch, optimizer=kind)
         self._sample = self._smallest_weight()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:

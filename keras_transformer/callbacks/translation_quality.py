@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
+import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.callbacks.average_checkpoints import AverageCheckpoints
 from keras_transformer.callbacks.text_errors import TEXT_METRICS, count_errors, percentage
+from keras_transformer.process_group import is_first, tell_others, whole_copy
 
 METRICS = ("bleu", "chrf", *TEXT_METRICS)
 
@@ -44,6 +46,9 @@ class TranslationQuality(keras.callbacks.Callback):
     A resumed training repeats the figures in `FILE.json`; without that file its first epoch is
     measured. Keras's own callbacks remember nothing: their first best is what that epoch's logs
     say.
+
+    Of several processes give it to all: the first one translates and writes, and tells the others
+    the figures. There `translate` must use `process_group.whole_copy(model)`.
 
     Args:
         translate: function from a list of str to as many str, a `Translator` of the model.
@@ -121,11 +126,15 @@ class TranslationQuality(keras.callbacks.Callback):
 
     def measure(self) -> dict[str, float]:
         """Translates the texts; returns the figures as a dict, in percent."""
-        translations = list(self.translate(self.sources))
-        return {
-            name: scorer.corpus_score(translations, [self.references]).score
-            for name, scorer in self.scorers.items()
-        }
+        figures = np.zeros(len(self.scorers))
+        if is_first():
+            translations = list(self.translate(self.sources))
+            scores = (
+                scorer.corpus_score(translations, [self.references])
+                for scorer in self.scorers.values()
+            )
+            figures[:] = [score.score for score in scores]
+        return dict(zip(self.scorers, tell_others(figures).tolist(), strict=True))
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Forgets the best of an earlier training when a new one begins."""
@@ -135,7 +144,7 @@ class TranslationQuality(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Lets the file forget too, now that no callback has refused the new training."""
-        if self._is_new and self.filepath is not None:
+        if self._is_new and self.filepath is not None and is_first():
             sidecar(self.filepath).unlink(missing_ok=True)
         self._is_new = False
 
@@ -175,7 +184,7 @@ class TranslationQuality(keras.callbacks.Callback):
         return number % self.every == 0 or not has_earlier
 
     def _check_order(self) -> None:
-        if self.average is not None and self.average.newest() != self._epoch:
+        if is_first() and self.average is not None and self.average.newest() != self._epoch:
             raise ValueError(
                 "`average` must be one of the callbacks of `fit` and come before "
                 f"TranslationQuality, so that it has the weights of epoch {self._epoch}. Received: "
@@ -191,7 +200,7 @@ class TranslationQuality(keras.callbacks.Callback):
                 self.best = {"epoch": self._epoch, **figures}
             self.last_measured = self._epoch or 0
             self._keep(is_best)
-        if self.verbose:
+        if self.verbose and is_first():
             self._print(figures, is_best)
 
     def _last_epoch(self) -> int | None:
@@ -204,12 +213,12 @@ class TranslationQuality(keras.callbacks.Callback):
         return -value if self.metrics[0].endswith("error_rate") else value
 
     def _keep(self, is_best: bool) -> None:
-        if self.filepath is None:
+        if self.filepath is None or not is_first():
             return
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
         scratch = self.filepath.with_name(f".{self.filepath.name}")
         if is_best:
-            self.model.save(scratch)
+            whole_copy(self.model).save(scratch)
             os.replace(scratch, self.filepath)
         scratch = scratch.with_suffix(".json")
         facts = {

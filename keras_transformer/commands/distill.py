@@ -16,7 +16,8 @@ from keras_transformer.commands.train import (
     add_settings,
     fields_as_options,
     given_settings,
-    prepared,
+    prepare,
+    training_to,
 )
 from keras_transformer.recipes.run_files import VOCABULARY, student_settings
 
@@ -47,7 +48,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     with fields_as_options():
         settings = student_settings(args.teacher, **given)
     need("tensorflow", "tensorflow", "tensorflow_text")
-    with prepared(settings, args.output, program):
+    prepare(settings)
+    with training_to(args.output, program):
         from keras_transformer.recipes.distillation import distill
 
         made = distill(args.teacher, args.output, **given)

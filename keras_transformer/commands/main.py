@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from keras_transformer.commands.program import Parser, Program
+from keras_transformer.commands.program import INTERRUPTED, REFUSALS, Parser, Program
 
 # Each is a module of this folder, which imports Keras only when it runs.
 COMMANDS = (
@@ -15,8 +15,6 @@ COMMANDS = (
     *("explore", "info"),
 )
 MODULES = {"import": "import_model"}  # where Python reserves the name
-INTERRUPTED = 130
-REFUSALS = (ImportError, OSError, ValueError)  # and the errors of TensorFlow
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from keras_transformer.decoding import Search
 
 Item = TypeVar("Item")
+INTERRUPTED = 130
+REFUSALS = (ImportError, OSError, ValueError)  # and the errors of TensorFlow
 BACKENDS = ("tensorflow", "jax", "torch")  # Keras's, the first that is installed
 
 

@@ -24,7 +24,14 @@ from keras_transformer.commands.program import (
     check_files,
     examples,
     need,
+    non_negative_integer,
+    positive_integer,
     whole_number,
+)
+from keras_transformer.commands.together import (
+    ending_at_once,
+    go_on_in_child,
+    print_own_lines,
 )
 from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
 from keras_transformer.recipes.run_files import check_run, check_teacher, read_imported
@@ -60,6 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "texts and the preset, as runs/train-en-de-tiny)",
     )
     add_settings(parser)
+    group = parser.add_argument_group(
+        "several processes",
+        "With JAX the same command in N processes, on one machine or several, trains one model on "
+        "all their devices.\n--output must be a directory that all see. The first process writes.",
+    )
+    group.add_argument(
+        "--processes", type=positive_integer, default=1, metavar="N", help="number of processes"
+    )
+    group.add_argument(
+        "--process-id",
+        type=non_negative_integer,
+        metavar="K",
+        help="which of them this one is, from 0 on (default: what Slurm or Open MPI says)",
+    )
+    group.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="where process 0 listens (default: what Slurm or Open MPI says)",
+    )
     parser.epilog = examples(
         "train",
         "train --train train.en train.de --validation val.en val.de --epochs 40",
@@ -95,7 +121,7 @@ def add_settings(
         group.add_argument(f"--{name.replace('_', '-')}", default=None, **options)
 
 
-def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
+def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
     """Checks the settings before anything heavy is imported, then trains."""
     settings = make_settings(args)
     if settings.start_from:
@@ -104,19 +130,17 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
             settings = dataclasses.replace(settings, model="imported")
     if settings.teacher:
         check_teacher(settings)
+    prepare(settings)
     output = args.output or str(Path("runs") / default_name(settings))
-    with prepared(settings, output, program):
-        from keras_transformer.recipes.training import train
-
-        made = train(settings, output)
-    program.say(made.summary)
-    scores = {score.name: score._asdict() for score in made.scores}
-    return {"output": output, "scores": scores, "settings": dataclasses.asdict(settings)}
+    if args.processes > 1:
+        return train_together(args, program, settings, output)
+    if args.process_id is not None or args.coordinator is not None:
+        raise ValueError("--process-id and --coordinator need --processes above 1")
+    return train_here(program, settings, output)
 
 
-@contextlib.contextmanager
-def prepared(settings: Settings, output: str, program: Program) -> Iterator[None]:
-    """Checks what a training needs, and says how an interrupted one goes on."""
+def prepare(settings: Settings) -> None:
+    """Checks that the files and the libraries of a training are there, and chooses the backend."""
     names = (settings.normalization, settings.source_normalization)
     rules = [name for name in names if name.endswith(".tsv")]
     check_files(*settings.train, *settings.validation, *settings.test, *rules)
@@ -126,12 +150,46 @@ def prepared(settings: Settings, output: str, program: Program) -> Iterator[None
     need(settings.backend, *needed.get(settings.backend, (settings.backend,)))
     os.environ["KERAS_BACKEND"] = settings.backend
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with contextlib.redirect_stdout(program.notes):  # what Keras and the callbacks print
+
+
+def train_here(program: Program, settings: Settings, output: str) -> dict[str, Any]:
+    """Trains, and returns the figures."""
+    with training_to(output, program):
+        from keras_transformer.recipes.training import train
+
+        made = train(settings, output)
+    program.say(made.summary)
+    scores = {score.name: score._asdict() for score in made.scores}
+    return {"output": output, "scores": scores, "settings": dataclasses.asdict(settings)}
+
+
+@contextlib.contextmanager
+def training_to(output: str, program: Program) -> Iterator[None]:
+    """Prints what Keras prints where the program does, and says how an interrupted run goes on."""
+    with contextlib.redirect_stdout(program.notes):
         try:
             yield
         except KeyboardInterrupt:
             program.say(f"\nWhat was finished is in {output}; run the same command to go on.")
             raise
+
+
+def train_together(
+    args: argparse.Namespace, program: Program, settings: Settings, output: str
+) -> dict[str, Any] | None:
+    """Trains as one of several processes, of which the first alone prints and has figures."""
+    advice = (
+        "Start all of them again with the same commands: they go on from the last finished epoch "
+        f"in {output}"
+    )
+    go_on_in_child(advice)
+    with ending_at_once(advice, as_options):
+        from keras_transformer.process_group import is_first, join_processes
+
+        join_processes(args.processes, args.process_id, args.coordinator)
+        print_own_lines(program, is_first())
+        figures = train_here(program, settings, output)
+        return figures if is_first() else None
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
@@ -161,13 +219,18 @@ def fields_as_options() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        message = re.sub("`(\\w+)`", lambda found: option_of(found[1]), str(error))
-        raise ValueError(message) from None
+        raise ValueError(as_options(str(error))) from None
+
+
+def as_options(message: str) -> str:
+    """A message with options in place of the arguments and fields that they are."""
+    return re.sub("`(\\w+)`", lambda found: option_of(found[1]), message)
 
 
 def option_of(name: str) -> str:
     """The option of a field."""
-    return f"--{name.replace('_', '-')}" if name in FIELDS else f"`{name}`"
+    is_option = name in FIELDS or name in ("processes", "process_id", "coordinator")
+    return f"--{name.replace('_', '-')}" if is_option else f"`{name}`"
 
 
 def read_helps() -> dict[str, str]:

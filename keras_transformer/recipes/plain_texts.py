@@ -19,6 +19,7 @@ from keras_transformer import tokenizer_file
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches import PairDataset
 from keras_transformer.decoding import Search
+from keras_transformer.process_group import alone, is_first, own_process, whole_copy
 from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
@@ -227,7 +228,6 @@ class PlainTexts(Texts):
             (sources, targets),
             self.settings.max_shapes,
             shuffle=True,
-            seed=self.settings.seed,
             first_epoch=first_epoch,
             batches_per_update=self.settings.accumulate,
         )
@@ -245,6 +245,9 @@ class PlainTexts(Texts):
             max_length=self.longest,
             max_shapes=max_shapes,
             rows_multiple=self.settings.data_parallel,
+            seed=self.settings.seed,
+            process=own_process(),
+            verbose=is_first(),
             **options,
         )
 
@@ -270,7 +273,7 @@ class Generator(keras.Model):
 
 
 class PlainTranslator:
-    """Translates a list of texts, in batches of one or two shapes.
+    """Translates a list of texts, in batches of one or two shapes; one of several processes alone.
 
     Args:
         model: the model of the run.
@@ -279,10 +282,18 @@ class PlainTranslator:
     """
 
     def __init__(self, model: keras.Model, texts: PlainTexts, search: Search) -> None:
-        self.texts = texts
-        self.generator = Generator(model, search)
+        self.texts, self.model, self.search = texts, model, search
+        self.generator: Any = None  # a `Generator`, made when there is something to translate
 
     def __call__(self, texts: Sequence[str], progress: bool = False) -> list[str]:
+        with alone():
+            if self.generator is None:
+                self.generator = Generator(whole_copy(self.model), self.search)
+            else:
+                whole_copy(self.model, self.generator.model)
+            return self._translate(texts, progress)
+
+    def _translate(self, texts: Sequence[str], progress: bool) -> list[str]:
         rows = [[*self.texts.source.encode(text), EOS_ID] for text in texts]
         outputs = [""] * len(rows)  # that of an empty text, as a `Translator` has it
         order = [number for number in range(len(rows)) if len(rows[number]) > 1]

@@ -16,6 +16,7 @@ import keras
 
 from keras_transformer import plots
 from keras_transformer.callbacks import ExactResume
+from keras_transformer.process_group import is_first, tell_others, whole_copy
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import (
     CORPORA,
@@ -38,7 +39,10 @@ TEST = ("beam_size", "length_penalty", "bleu_tokenize", "xla_export", "split_sen
 
 
 class RunDirectory:
-    """Keeps what a run has finished, each file written whole or not at all."""
+    """Keeps what a run has finished, each file written whole or not at all.
+
+    Of several processes, which all see the directory, the first one writes.
+    """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
@@ -80,7 +84,10 @@ class RunDirectory:
 
         The test of before counts no more where its search differs.
         """
-        if self.check(settings, **facts):  # nothing was trained: what is left of it can go
+        differing = self.check(settings, **facts)
+        if not is_first():
+            return
+        if differing:  # nothing was trained: what is left of it can go
             for pattern in ("*.tokenizer", "model.keras*"):
                 for leftover in self.path.glob(pattern):
                     leftover.unlink()
@@ -105,7 +112,7 @@ class RunDirectory:
 
     def forget_test(self) -> None:
         """Takes away what says that the run is tested."""
-        for name in (SUMMARY, README):
+        for name in (SUMMARY, README) if is_first() else ():
             (self.path / name).unlink(missing_ok=True)
 
     def is_tested(self, pairs: Sequence[Pair]) -> bool:
@@ -140,8 +147,10 @@ class RunDirectory:
 
     def save_model(self, model: keras.Model, name: str) -> None:
         """Saves a `.keras` file atomically."""
+        if not is_first():
+            return
         scratch = self.path / f".{name}"
-        model.save(scratch)
+        whole_copy(model).save(scratch)
         os.replace(scratch, self.path / name)
 
     def epochs_done(self) -> int:
@@ -165,6 +174,8 @@ class RunDirectory:
 
     def write_history(self, rows: Sequence[dict[str, float]]) -> None:
         """Writes history.csv, a list of one dict an epoch."""
+        if not is_first():
+            return
         scratch = self.path / ".history.csv"
         with open(scratch, "w", newline="", encoding="utf-8") as file:
             names = list(dict.fromkeys(name for row in rows for name in row))
@@ -297,7 +308,8 @@ class KeepHistory(keras.callbacks.Callback):
             and logs.get(f"{name}_epoch", epoch + 1) == epoch + 1
         }
         now = time.perf_counter()
-        seconds, self.began = now - self.began, now
+        # Those of the first process for all, which then stop after the same epoch.
+        seconds, self.began = float(tell_others(now - self.began)), now
         self.history.append({"epoch": epoch + 1, **row, "seconds": seconds})
         self.directory.write_history(self.history)
         minutes = sum(row["seconds"] for row in self.history) / 60

@@ -22,6 +22,14 @@ from keras_transformer.callbacks import (
 )
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.distribution import TransformerParallel
+from keras_transformer.process_group import (
+    alone,
+    check_equal,
+    is_first,
+    own_process,
+    tell_others,
+    wait_for_first,
+)
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.corpus import Corpus, read_corpus, split_sides
 from keras_transformer.recipes.evaluation import Score, evaluate
@@ -75,6 +83,9 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
         settings: what to train, and on what.
         output: directory of the run; made when it is not there.
 
+    Of several processes, which `join_processes` has joined, all call it. They must see the same
+    files. The first one writes the run and tests it; the scores of the others are empty.
+
     Raises:
         ValueError: when a file is bad, the directory is of other settings, or the loss is no
             number. When Keras runs on another backend than the settings say.
@@ -93,7 +104,7 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
     keras.utils.set_random_seed(settings.seed)
     try:
         keras.config.set_dtype_policy(settings.precision)
-        if settings.data_parallel * settings.model_parallel > 1:
+        if settings.data_parallel * settings.model_parallel > 1 or own_process()[1] > 1:
             parts = settings.data_parallel, settings.model_parallel
             keras.distribution.set_distribution(TransformerParallel(*parts))
         return go_through(settings, RunDirectory(output))
@@ -119,7 +130,8 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
     directory.open(settings, training_pairs=corpus.num_train, pairs_digest=corpus.digest)
     if imported:
         directory.write(IMPORTED, json.dumps(imported, ensure_ascii=False, indent=2))
-    if directory.is_trained(settings) and directory.is_tested(corpus.test):
+    finished = is_first() and directory.is_trained(settings) and directory.is_tested(corpus.test)
+    if tell_others(finished):
         say(
             f"{directory.path} is finished: {directory.progress}. "
             "To go on, give more --epochs or --minutes."
@@ -129,9 +141,18 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
     directory.forget_test()
     if settings.teacher:
         corpus = translate_corpus(settings.teacher, corpus, directory.path / CORPORA)
+    if not is_first():
+        wait_for_first()  # it learns the vocabularies
     texts = open_texts(directory, settings, corpus)
+    if is_first():
+        wait_for_first()
+    facts = corpus.digest, directory.epochs_done(), texts.vocab_sizes
+    check_equal("what is trained", (settings, *facts))
     train_model(directory, settings, texts)
-    return finish_run(directory, settings, texts)
+    if not is_first():
+        return Run(directory, [], "")
+    with alone():
+        return finish_run(directory, settings, texts)
 
 
 def check_environment(settings: Settings) -> None:
@@ -182,7 +203,9 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {directory.path}")
     elif settings.start_from:
-        model.set_weights(RunDirectory(settings.start_from).load_model().get_weights())
+        with alone():
+            weights = RunDirectory(settings.start_from).load_model().get_weights()
+        model.set_weights(weights)
         say(f"Starting from the model of {settings.start_from}")
     stages = make_stages(settings, texts, epochs_done)
     validation_data = texts.validation_batches()
@@ -300,7 +323,7 @@ class KeepEpoch(KeepHistory):
             f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
             f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
         )
-        if not self.samples or (epoch + 1) % self.samples_every:
+        if not self.samples or (epoch + 1) % self.samples_every or not is_first():
             return
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.translate(sources), strict=True):

@@ -1,0 +1,218 @@
+"""`train` in several processes: one run, the figures of one process, and what a fault does."""
+
+import csv
+import importlib.util
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backends import quick_compilation
+from tests.commands.test_train import COMMAND, REPOSITORY, SMALL, start, weights, write_words
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed"),
+]
+DEVICES = "--xla_force_host_platform_device_count"
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Of a process on JAX with a number of devices."""
+
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for name in ("tensorflow", "tensorflow_text"):  # it would print
+        (folder / f"{name}.py").write_text("raise ImportError('not here')", encoding="utf-8")
+
+    def make(devices):
+        quick = quick_compilation(tmp_path / "compiled")
+        flags = f"{quick.pop('XLA_FLAGS')} {DEVICES}={devices}"
+        paths = os.pathsep.join([str(folder), str(REPOSITORY)])
+        return dict(quick, KERAS_BACKEND="jax", XLA_FLAGS=flags, PYTHONPATH=paths)
+
+    return make
+
+
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@pytest.fixture
+def start_both(environment):
+    """Starts two processes of two devices; ends those that a failed test leaves."""
+    started = []
+
+    def both(*job):
+        own = ("--processes", 2, "--coordinator", free_address())
+        ours = [start(*job, *own, "--process-id", k, **environment(2)) for k in range(2)]
+        started.extend(ours)
+        return ours
+
+    yield both
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def printed_by(processes, seconds=300):
+    """What each process has printed when all have ended, and their statuses."""
+    printed = [process.communicate(timeout=seconds)[0] for process in processes]
+    return printed, [process.returncode for process in processes]
+
+
+def history(output, name):
+    with open(output / "history.csv", newline="", encoding="utf-8") as file:
+        return [float(row[name]) for row in csv.DictReader(file)]
+
+
+def names(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("parts", [(4, 1), (2, 2)])
+def test_two_processes_train_the_run_of_one(tmp_path, environment, start_both, parts):
+    """With dropout, accumulated gradients, averaged epochs, and translations measured."""
+    job = [*write_words(tmp_path, 240), *SMALL, "--dropout", 0.1, "--accumulate", 2, "--epochs", 3]
+    job += ["--average", 2, "--data-parallel", parts[0], "--model-parallel", parts[1]]
+    (one,), statuses = printed_by([start(*job, "--output", tmp_path / "one", **environment(4))])
+    assert statuses == [0], one
+    (first, second), statuses = printed_by(start_both(*job, "--output", tmp_path / "two"))
+    assert statuses == [0, 0], first + second
+    assert second == ""
+    assert first.splitlines()[-1] == one.splitlines()[-1]
+    for name in ("loss", "val_loss", "tokens"):
+        ours, theirs = history(tmp_path / "two", name), history(tmp_path / "one", name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, err_msg=name)
+    assert len(ours) == 3
+    for name, values in weights(tmp_path / "one").items():
+        if values.dtype.kind == "f":
+            np.testing.assert_allclose(weights(tmp_path / "two")[name], values, atol=1e-3)
+    assert names(tmp_path / "two") == names(tmp_path / "one")
+    texts = ["a b c", "d a"]
+    (tmp_path / "texts").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    done = subprocess.run(
+        [*COMMAND, "translate", tmp_path / "two", tmp_path / "texts"],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_slurm_says_which_process_it_is(tmp_path, environment):
+    port = int(free_address().rpartition(":")[2])
+    job = [*write_words(tmp_path, 120), *SMALL, "--epochs", 1, "--data-parallel", 4]
+    job += ["--output", tmp_path / "run", "--processes", 2]
+    slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+    slurm |= {"JAX_COORDINATOR_PORT": str(port)}
+    processes = [
+        start(*job, **environment(2), **slurm, SLURM_PROCID=str(k), SLURM_LOCALID=str(k))
+        for k in range(2)
+    ]
+    printed, statuses = printed_by(processes)
+    assert statuses == [0, 0], printed
+    assert printed[0].splitlines()[-1].startswith("Exact match: ")
+    assert printed[1] == ""
+
+
+def wait_for_epoch(output, processes):
+    """Waits until another epoch is saved."""
+    state = output / "state.npz"
+    before = state.stat().st_mtime_ns if state.exists() else None
+    deadline = time.monotonic() + 200
+    while not state.exists() or state.stat().st_mtime_ns == before:
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes), printed_by(processes)
+        time.sleep(0.02)
+
+
+def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(tmp_path, start_both):
+    job = [*write_words(tmp_path, 300), *SMALL, "--measure-every", 3, "--epochs", 9]
+    job += ["--dropout", 0.1, "--data-parallel", 4]
+    printed, statuses = printed_by(start_both(*job, "--output", tmp_path / "whole"))
+    assert statuses == [0, 0], printed
+    for victim in (1, 0):
+        processes = start_both(*job, "--output", tmp_path / "run")
+        wait_for_epoch(tmp_path / "run", processes)
+        processes[victim].send_signal(signal.SIGKILL)
+        begun = time.monotonic()
+        printed, statuses = printed_by(processes)
+        assert time.monotonic() - begun < 60
+        assert statuses[victim] == -signal.SIGKILL
+        assert statuses[1 - victim] == 1, printed[1 - victim]
+        said = printed[1 - victim].splitlines()[-1]
+        assert re.match("error: the processes cannot go on together: .* Start all of them", said)
+        assert "Traceback" not in printed[1 - victim]
+    printed, statuses = printed_by(start_both(*job, "--output", tmp_path / "run"))
+    assert statuses == [0, 0], printed
+    assert re.search(r"Going on from epoch [2-9]", printed[0])
+    ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_signal_ends_both_and_a_process_that_is_silent_too(tmp_path, start_both):
+    job = [*write_words(tmp_path, 300), *SMALL, "--epochs", 900, "--data-parallel", 4]
+    job += ["--output", tmp_path / "run"]
+    processes = start_both(*job)
+    wait_for_epoch(tmp_path / "run", processes)
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    printed, statuses = printed_by(processes, seconds=60)
+    assert set(statuses) <= {130, 1}, printed
+    assert "Interrupted." in printed[0] + printed[1]
+    assert "Traceback" not in printed[0] + printed[1]
+    processes = start_both(*job)
+    wait_for_epoch(tmp_path / "run", processes)
+    pid = processes[1].pid
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    os.kill(int(child), signal.SIGSTOP)  # as a machine that is gone: no connection is closed
+    begun = time.monotonic()
+    said = processes[0].communicate(timeout=100)[0].splitlines()[-1]
+    assert time.monotonic() - begun < 60
+    assert processes[0].returncode == 1
+    assert said.startswith("error: the processes cannot go on together: another one has ended, or ")
+    os.kill(int(child), signal.SIGKILL)
+    processes[1].communicate()
+    assert processes[1].returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--processes", 2], "--process-id and --coordinator must be given where neither Slurm"),
+        (
+            ["--processes", 2, "--process-id", 2, "--coordinator", "localhost:1"],
+            "--process-id must be below --processes, 2. Received: process_id=2",
+        ),
+        (["--process-id", 0], "--process-id and --coordinator need --processes above 1"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(tmp_path, environment, given, said):
+    job = [*write_words(tmp_path, 60), *SMALL, "--output", tmp_path / "run", *given]
+    (printed,), statuses = printed_by([start(*job, **environment(1))])
+    assert statuses == [1]
+    assert printed.startswith(f"error: {said}")
+    assert printed.count("\n") == 1
+
+
+def test_devices_without_work_are_refused(tmp_path, start_both):
+    job = [*write_words(tmp_path, 60), *SMALL, "--output", tmp_path / "run"]
+    printed, statuses = printed_by(start_both(*job, "--data-parallel", 2))
+    assert statuses == [1, 1]
+    for line in printed:
+        assert "--data-parallel * --model-parallel the number of all devices, 4" in line
+        assert line.count("\n") == 1

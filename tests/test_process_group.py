@@ -1,0 +1,53 @@
+"""Several processes: what is refused, and what one process alone does; the rest trains for real.
+
+The training runs are in tests/commands/test_train_processes.py.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer import process_group
+from tests.backends import on_jax
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(processes=0), "`processes` must be a positive integer"),
+        (dict(processes=2, process_id=-1), "`process_id` must be an integer of at least 0"),
+        (dict(processes=2, process_id=2), "must be below `processes`, 2. Received: process_id=2"),
+        (dict(processes=2, coordinator="host"), "must be HOST:PORT. Received: coordinator='host'"),
+        (dict(processes=2, coordinator=":1"), "must be HOST:PORT"),
+        (dict(processes=2, coordinator="host:a"), "must be HOST:PORT"),
+    ],
+)
+def test_a_bad_argument_is_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        process_group.join_processes(**given)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX joins processes")
+def test_other_backends_than_jax_are_refused():
+    with pytest.raises(ValueError, match="must run on JAX.* Received: backend="):
+        process_group.join_processes(2, 0, "localhost:9876")
+
+
+@on_jax
+def test_numbers_of_numpy_are_taken(monkeypatch):
+    given = []
+    monkeypatch.setattr("jax.distributed.initialize", lambda *args, **_: given.extend(args))
+    process_group.join_processes(np.int64(3), np.int32(2), "localhost:9876")
+    assert given == ["localhost:9876", 3, 2]
+    assert [type(value) for value in given] == [str, int, int]
+
+
+def test_a_process_alone_is_the_first_and_hears_itself():
+    assert process_group.own_process() == (0, 1)
+    assert process_group.is_first()
+    told = process_group.tell_others([1.5, 2.0**-40])
+    assert told.tolist() == [1.5, 2.0**-40]
+    process_group.wait_for_first()
+    process_group.check_equal("all", object())
+    with process_group.alone():
+        assert keras.distribution.distribution() is None
