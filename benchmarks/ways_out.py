@@ -7,8 +7,9 @@ vocabularies. The run goes to Hugging Face and comes back by `import`, so that a
 of Hugging Face. A line says whether its weights are the same bits. What came back goes to the other
 engines. Each translates all texts in a process of its own, in batches of texts of similar lengths.
 The table has the number of translations that are ours, BLEU (sacreBLEU, 13a), and the target pieces
-a second of the best round on `--threads` processors. Exports stay in `--output`, and for each
-engine the translations that are not ours.
+a second of the best round on `--threads` processors. Below it stands by how much our model prefers
+one of two translations that differ: a difference of rounding is a tie. Exports stay in `--output`,
+and for each engine the translations that are not ours, with their scores.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+TIE = 1e-4  # scores that are nearer than this are one in float32
 ENGINES = {  # the directory of each, and what the table calls it
     "saved-model": "our SavedModel",
     "saved-model-int8": "our SavedModel, int8",
@@ -55,16 +57,48 @@ def main():
     )
     export(args)
     print("| | ours | BLEU | pieces a second | MiB | seconds to load |\n|---|---|---|---|---|---|")
-    ours = None
+    ours, notes = None, []
     for engine in args.engines:
         found = in_process(args, engine)
         ours = ours or found["translations"]
         print(row_of(engine, found, ours, references), flush=True)
-        different = args.output / f"{engine}.tsv"
-        with different.open("w", encoding="utf-8") as file:
-            for text, one, other in zip(texts, ours, found["translations"], strict=True):
-                if one != other:
-                    file.write(f"{text}\t{one}\t{other}\n")
+        pairs = zip(texts, ours, found["translations"], strict=True)
+        different = [(text, one, other) for text, one, other in pairs if one != other]
+        if different:
+            notes.append(compared(args, engine, different))
+    print("\n".join(notes))
+
+
+def compared(args, engine, different):
+    """Writes the translations that are not ours with their scores, and sums up the differences.
+
+    A score is the log-probability under our model, divided by the length to the power of the run's
+    length penalty, as the search of all engines has it.
+    """
+    import tensorflow as tf
+
+    from keras_transformer.recipes.run_files import read_run
+    from keras_transformer.serving import load
+
+    penalty = read_run(args.output / "run")[0].length_penalty
+    score = load(args.output / "saved-model").signatures["score"]
+    sources, *both = zip(*different, strict=True)
+    scores = []
+    for targets in both:
+        answer = score(source=tf.constant(sources), target=tf.constant(targets))
+        scores.append(answer["log_prob"].numpy() / answer["num_tokens"].numpy() ** penalty)
+    lines = [
+        "\t".join([*texts, f"{one:.6f}", f"{other:.6f}"])
+        for texts, one, other in zip(different, *scores, strict=True)
+    ]
+    (args.output / f"{engine}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    gains = scores[1] - scores[0]
+    ties = sum(abs(gains) < TIE)
+    return (
+        f"{ENGINES[engine]}: {len(gains)} differ; {ties} are ties (scores within {TIE:g}), in "
+        f"{sum(gains >= TIE)} the score of the other one is higher, by at most {max(gains):.4f}, "
+        f"and in {sum(gains <= -TIE)} lower, by at most {-min(gains):.4f}"
+    )
 
 
 def row_of(engine, found, ours, references):
