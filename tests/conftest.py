@@ -21,8 +21,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 BACKEND = os.environ["KERAS_BACKEND"]
 TESTS = Path(__file__).resolve().parent
-REPOSITORY = TESTS.parent
-SHARED = REPOSITORY.parent / "shared"  # corpora too large for the repository; may be absent
+SHARED = TESTS.parents[1] / "shared"  # corpora too large for the repository; may be absent
 
 TENSORFLOW_ONLY = ("text", "serving", "interop", "recipes", "commands", "examples", "benchmarks")
 
@@ -63,18 +62,17 @@ def pytest_runtest_setup(item):
         pytest.skip("the time of .ci/run is over")
 
 
-def shared_path(relative):
-    """Gives the path of a file of the shared corpora, or skips the test that asked for it."""
-    path = SHARED / relative
-    if not path.exists():
-        pytest.skip(f"needs shared/{relative} beside the repository")
-    return path
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shared():
-    """`shared("data/...")` is `shared_path("data/...")`."""
-    return shared_path
+    """`shared("data/...")` is the path of a file of the shared corpora, or skips the test."""
+
+    def path_of(relative):
+        path = SHARED / relative
+        if not path.exists():
+            pytest.skip(f"needs shared/{relative} beside the repository")
+        return path
+
+    return path_of
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ over a small bad source of its own, so that a rule that can no longer fail is no
 import ast
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath
@@ -402,6 +403,39 @@ def test_text_is_read_and_written_with_its_encoding_named():
 def test_text_without_its_encoding_is_found(source):
     assert text_without_encoding(source) == [1]
     assert text_without_encoding(source.replace(")", ", encoding='utf-8')")) == []
+
+
+def names_of_tests(source):
+    """Gives the `test_*` modules and `conftest` files that a source imports.
+
+    Programs that it holds as text, for other processes, are searched too.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
+    names = [name for _, name in imports_of(ast.parse(source))]
+    names += [name for text in texts for name in re.findall(r"\btests(?:\.\w+)+", text)]
+    return [name for name in names if re.search(r"\b(test_\w+|conftest)\b", name)]
+
+
+def test_nothing_imports_a_file_of_tests():
+    files = [path for path in python_files() if path != Path(__file__).resolve()]
+    found = {path: names_of_tests(path.read_text(encoding="utf-8")) for path in files}
+    assert {str(path): names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.models.test_transformer import built",
+        "from tests.models import (\n    test_transformer,\n)",
+        "import tests.conftest",
+        "def f():\n    from tests.text.conftest import train",
+        "PROGRAM = '''\nfrom tests.batches.test_pair_dataset import model\n'''",
+    ],
+)
+def test_an_import_of_a_file_of_tests_is_found(source):
+    assert len(names_of_tests(source)) == 1
+    assert names_of_tests(source.replace("test_", "small_").replace("conftest", "cases")) == []
 
 
 def misnamed(room, file, modules):

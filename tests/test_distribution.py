@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import keras
@@ -15,8 +16,8 @@ import pytest
 
 from keras_transformer import RelativePositionBias, Transformer
 from keras_transformer import distribution as ours
-from tests.conftest import REPOSITORY
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 SIZES = dict(num_layers=1, d_model=8, num_heads=2, d_ff=16)
 MODELS = {
     "as in the paper": {"vocab_size": 20},

@@ -21,9 +21,9 @@ from keras_transformer import (
     Transformer,
     WarmupSchedule,
 )
+from tests.constructor_arguments import ARGUMENTS, KERAS_OBJECTS
 from tests.numpy_arguments import in_numpy, parameters, strange
-from tests.test_configuration import ARGUMENTS, KERAS_OBJECTS
-from tests.test_public_api import MODULES, load, public_objects
+from tests.public_modules import MODULES, load, public_objects
 
 IDS = [[5, 6, 7], [8, 9]]
 TEXTS = ["one two three", "two three four"] * 20

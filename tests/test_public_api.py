@@ -1,6 +1,5 @@
 """The public interface is what `__all__` says, documented, and known to Keras's loader."""
 
-import importlib
 import inspect
 import re
 import types
@@ -8,32 +7,8 @@ import types
 import keras
 import pytest
 
-FOLDERS = [
-    "keras_transformer",
-    "keras_transformer.batches",
-    "keras_transformer.callbacks",
-    "keras_transformer.decoding",
-    "keras_transformer.interop",
-    "keras_transformer.layers",
-    "keras_transformer.models",
-    "keras_transformer.plots",
-    "keras_transformer.recipes",
-    "keras_transformer.serving",
-    "keras_transformer.text",
-]
-FILES = [
-    "keras_transformer.checks",
-    "keras_transformer.distribution",
-    "keras_transformer.lora",
-    "keras_transformer.losses",
-    "keras_transformer.masking",
-    "keras_transformer.metrics",
-    "keras_transformer.optimizers",
-    "keras_transformer.process_group",
-    "keras_transformer.schedules",
-]
-MODULES = [*FOLDERS, *FILES]
-TENSORFLOW_ONLY = {f"keras_transformer.{name}" for name in ("interop", "serving", "text")}
+from tests.public_modules import FILES, FOLDERS, MODULES, load, public_objects
+
 AT_THE_TOP = {"MaskedAccuracy", "MaskedCrossentropy", "Transformer", "WarmupSchedule"}
 KERAS_CLASSES = (
     keras.layers.Layer,  # models are layers
@@ -45,12 +20,6 @@ KERAS_CLASSES = (
 EXAMPLE = re.compile(r"^ *Examples?:\s*$", re.MULTILINE)
 
 
-def load(name):
-    if name in TENSORFLOW_ONLY and keras.backend.backend() != "tensorflow":
-        pytest.skip("only on the TensorFlow backend")
-    return importlib.import_module(name)
-
-
 def exported_names(module):
     """Gives the public names of a module that are this package's own and no modules."""
     return sorted(
@@ -60,11 +29,6 @@ def exported_names(module):
         and not isinstance(value, types.ModuleType)
         and getattr(value, "__module__", module.__name__).startswith("keras_transformer")
     )
-
-
-def public_objects(module):
-    objects = {name: getattr(module, name) for name in module.__all__}
-    return {name: value for name, value in objects.items() if callable(value)}
 
 
 def docstring_faults(value):

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import importlib
 import inspect
 import os
 import re
@@ -13,31 +12,10 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.public_modules import MODULES, load
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "keras_transformer"
-MODULES = [
-    "keras_transformer",
-    "keras_transformer.batches",
-    "keras_transformer.callbacks",
-    "keras_transformer.checks",
-    "keras_transformer.decoding",
-    "keras_transformer.distribution",
-    "keras_transformer.interop",
-    "keras_transformer.layers",
-    "keras_transformer.lora",
-    "keras_transformer.losses",
-    "keras_transformer.masking",
-    "keras_transformer.metrics",
-    "keras_transformer.models",
-    "keras_transformer.optimizers",
-    "keras_transformer.plots",
-    "keras_transformer.process_group",
-    "keras_transformer.recipes",
-    "keras_transformer.schedules",
-    "keras_transformer.serving",
-    "keras_transformer.text",
-]
-TENSORFLOW_ONLY = {f"keras_transformer.{name}" for name in ("interop", "serving", "text")}
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 TENSOR_ROOMS = ("decoding", "layers", "losses", "masking", "metrics", "models")
@@ -105,12 +83,6 @@ MISUSES = {  # a line that a checker must refuse, and the code of its error
     "SentencePieceTokenizer.train([b'one'])": "list-item",
     "translation_dataset(['one'], ['two'], 'a tokenizer')": "arg-type",
 }
-
-
-def load(name):
-    if name in TENSORFLOW_ONLY and not ON_TENSORFLOW:
-        pytest.skip("only on the TensorFlow backend")
-    return importlib.import_module(name)
 
 
 def function_inside(value):

@@ -9,22 +9,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import Dropout, MaskedCrossentropy
-from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, on_jax, on_tensorflow
+from tests.batches.small_pairs import SOURCES, TARGETS, dataset, model
 
-RANDOM = np.random.default_rng(0)
-SOURCES = [RANDOM.integers(4, 20, RANDOM.integers(1, 15)).tolist() for _ in range(61)]
-TARGETS = [[*row[::-1], 5] for row in SOURCES]
-OPTIONS = dict(tokens_per_batch=64, max_shapes=3, verbose=False)
 # In `fit` TensorFlow takes one shape.
 SHAPES = 1 if BACKEND == "tensorflow" else 3
 TRAINED = dict(shuffle=True, seed=3, max_shapes=SHAPES)
-
-
-def dataset(sources=SOURCES, targets=TARGETS, **options):
-    return PairDataset(sources, targets, **{**OPTIONS, **options})
 
 
 def batches(data):
@@ -39,19 +30,6 @@ def rows(ids):
 def same(first, second):
     leaves = keras.tree.flatten(first), keras.tree.flatten(second)
     return len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
-
-
-def model(dropout=0.1):
-    """Reads both inputs, and is traced in a moment."""
-    keras.utils.set_random_seed(1)
-    source_ids, target_ids = inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
-    embedding = keras.layers.Embedding(20, 8)
-    source = keras.layers.GlobalAveragePooling1D(keepdims=True)(embedding(source_ids))
-    hidden = keras.layers.Add()([source, embedding(target_ids)])
-    hidden = Dropout(dropout)(hidden)
-    made = keras.Model(inputs, keras.layers.Dense(20)(hidden))
-    made.compile("adam", MaskedCrossentropy(), jit_compile=BACKEND == "jax")
-    return made
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
@@ -163,7 +141,7 @@ ON_TWO_DEVICES = """
 import keras
 import numpy as np
 import pytest
-from tests.batches.test_pair_dataset import SOURCES, TARGETS, dataset, model
+from tests.batches.small_pairs import SOURCES, TARGETS, dataset, model
 
 def losses(**options):
     sizes = dict(tokens_per_batch=208, max_shapes=1, shuffle=True, seed=3)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, Sampling
-from tests.backends import BACKEND, arrays, compiled
+from tests.backends import arrays
 from tests.decoding.problems import Problem, random_problem, run
 from tests.decoding.step_functions import A
+from tests.decoding.ways_to_compile import WAYS, in_way
 
 RULES = {
     "min_length": 2,
@@ -26,21 +27,12 @@ SEARCHES = {
     "sampling": Sampling(top_k=3, top_p=0.9, min_p=0.1, seed=5),
     "samples with rules": Sampling(num_samples=4, temperature=2.0, seed=5, **RULES),
 }
-WAYS = ["graph", "xla"] if BACKEND == "tensorflow" else ["compiled"] if BACKEND == "jax" else []
 DEFAULT_CASES = {
     ("greedy with rules", "graph"),
     ("beam with rules", "xla"),
     ("groups", "graph"),
     ("samples with rules", "xla"),
 }
-
-
-def in_way(way, function, examples):
-    if way == "xla":
-        import tensorflow as tf
-
-        return tf.function(function, jit_compile=True, autograph=False)
-    return compiled(function, examples)
 
 
 # By default those with rules, and groups: all others do less of the same.

@@ -14,7 +14,6 @@ from keras_transformer import BeamSearch
 from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
-from tests.conftest import shared_path
 from tests.interop.weight_files import ctranslate2_of
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -48,8 +47,8 @@ SCORES = [score for _, score in NAMES.values()]
 
 
 @pytest.fixture(scope="module")
-def transliteration():
-    path = shared_path("data/ctranslate2/aren_transliteration")
+def transliteration(shared):
+    path = shared("data/ctranslate2/aren_transliteration")
     return load_ctranslate2(path, tokenization="characters", jit_compile=False)
 
 
@@ -59,7 +58,7 @@ def test_names_are_written_as_ctranslate2_writes_them(transliteration):
     np.testing.assert_allclose([answer[0][1] for answer in answers], SCORES, atol=6e-5)
 
 
-def test_the_model_is_that_of_the_directory(transliteration):
+def test_the_model_is_that_of_the_directory(shared, transliteration):
     config = transliteration.model.get_config()
     assert (config["num_layers"], config["num_decoder_layers"], config["num_heads"]) == (6, 6, 8)
     assert (config["d_model"], config["d_ff"], config["norm_first"]) == (32, 128, True)
@@ -73,16 +72,16 @@ def test_the_model_is_that_of_the_directory(transliteration):
     # The special tokens come first: `<blank>` was the first row and `<unk>` the last.
     letters = transliteration.source_tokenizer
     assert letters.pieces([0, 1, 2, 3, 4]) == ["<pad>", "<unk>", "<s>", "</s>", "ي"]
-    stored = CTranslate2File(
-        shared_path("data/ctranslate2/aren_transliteration") / "model.bin"
-    ).read("encoder/embeddings/weight")
+    stored = CTranslate2File(shared("data/ctranslate2/aren_transliteration") / "model.bin").read(
+        "encoder/embeddings/weight"
+    )
     table = np.array(transliteration.model.source_embedding.embedding.embeddings)
     np.testing.assert_array_equal(table[:5], stored[[0, 50, 1, 2, 3]])
 
 
 @pytest.mark.slow
-def test_int8_weights_become_float32_and_a_warning_says_so():
-    path = shared_path("data/ctranslate2/aren_transliteration_int8")
+def test_int8_weights_become_float32_and_a_warning_says_so(shared):
+    path = shared("data/ctranslate2/aren_transliteration_int8")
     with pytest.warns(UserWarning, match="int8 weights, which become float32"):
         translator = load_ctranslate2(path, tokenization="characters", jit_compile=False)
     answers = translator.n_best(list(NAMES))

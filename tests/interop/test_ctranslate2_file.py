@@ -7,19 +7,13 @@ import pytest
 
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from tests.interop.weight_files import (
+    INT8_ARRAYS,
     ctranslate2_bytes,
     ctranslate2_of,
     refusal,
     some_arrays,
     variable,
 )
-
-SMALL = {
-    "encoder/weight": np.array([[127, -127, 0], [64, 1, -2]], np.int8),
-    "encoder/weight_scale": np.array([127, 2], np.float32),
-    "encoder/bias": np.array([0.5, -1.5], np.float32),
-    "encoder/num_heads": np.array(8, np.int16),
-}
 
 
 def opened(path, data):
@@ -29,10 +23,10 @@ def opened(path, data):
 
 @pytest.mark.parametrize("version", range(2, 7))
 def test_each_version_is_read_back(tmp_path, version):
-    file = opened(tmp_path / "model.bin", ctranslate2_of(SMALL, version))
+    file = opened(tmp_path / "model.bin", ctranslate2_of(INT8_ARRAYS, version))
     assert (file.version, file.kind, file.revision) == (version, "TransformerSpec", 7)
-    assert list(file) == list(SMALL)
-    for name, array in SMALL.items():
+    assert list(file) == list(INT8_ARRAYS)
+    for name, array in INT8_ARRAYS.items():
         assert file.read(name).dtype == array.dtype
         np.testing.assert_array_equal(file.read(name), array)
     # By hand: 127 / 127, -127 / 127, 0; 64 / 2, 1 / 2, -2 / 2.
@@ -79,7 +73,7 @@ def test_an_int8_convolution_has_a_scale_for_each_row(tmp_path):
 
 
 def test_an_alias_is_the_variable_and_its_scale(tmp_path):
-    variables = [variable(n, a) for n, a in SMALL.items()]
+    variables = [variable(n, a) for n, a in INT8_ARRAYS.items()]
     aliases = [("decoder/weight", "encoder/weight"), ("decoder/bias", "encoder/bias")]
     file = opened(tmp_path / "model.bin", ctranslate2_bytes(variables, aliases))
     assert file.aliases == {
@@ -110,7 +104,7 @@ def test_an_alias_is_the_variable_and_its_scale(tmp_path):
     ],
 )
 def test_a_scale_that_does_not_fit_is_refused(tmp_path, changes, message):
-    arrays = {n: a for n, a in {**SMALL, **changes}.items() if a is not None}
+    arrays = {n: a for n, a in {**INT8_ARRAYS, **changes}.items() if a is not None}
     file = opened(tmp_path / "model.bin", ctranslate2_of(arrays))
     with pytest.raises(ValueError, match=message) as error:
         file.dequantized("encoder/weight")
@@ -118,7 +112,7 @@ def test_a_scale_that_does_not_fit_is_refused(tmp_path, changes, message):
 
 
 def test_integers_that_are_none_of_a_weight_are_no_numbers(tmp_path):
-    file = opened(tmp_path / "model.bin", ctranslate2_of(SMALL))
+    file = opened(tmp_path / "model.bin", ctranslate2_of(INT8_ARRAYS))
     assert not file.is_quantized("encoder/num_heads")
     with pytest.raises(ValueError, match="num_heads must be of a float dtype. Received: dtype=int"):
         file.dequantized("encoder/num_heads")
@@ -198,7 +192,7 @@ def test_a_wrong_file_is_refused(tmp_path, data, message):
 
 @pytest.mark.parametrize("version", [2, 3, 6])
 def test_a_file_cut_anywhere_is_refused(tmp_path, version):
-    data = ctranslate2_of(SMALL, version)
+    data = ctranslate2_of(INT8_ARRAYS, version)
     for size in range(len(data)):
         refusal(CTranslate2File, tmp_path / "model.bin", data[:size])
 

@@ -11,7 +11,7 @@ pytest.importorskip("sentencepiece")
 from keras_transformer.interop import load_hugging_face  # noqa: E402
 from keras_transformer.text import translation_dataset  # noqa: E402
 from tests.interop.hugging_face_models import random_model, save  # noqa: E402
-from tests.text.test_piece_ids import processor, train  # noqa: E402
+from tests.text.sentencepiece_models import processor, train  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,
@@ -28,13 +28,11 @@ SEARCH = {"num_beams": 3, "early_stopping": "never", "no_repeat_ngram_size": 2, 
 
 
 @pytest.fixture(scope="module")
-def lines():
-    from tests.conftest import shared_path
-
+def lines(shared):
     return [
         line
         for language in ("en", "de")
-        for line in shared_path(f"data/multi30k/train.{language}")
+        for line in shared(f"data/multi30k/train.{language}")
         .read_text(encoding="utf-8")
         .splitlines()[:2000]
     ]

@@ -11,8 +11,8 @@ from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.interop.tensor_file import FLOATS
 from keras_transformer.interop.tensor_files import open_tensors
 from keras_transformer.interop.torch_file import described_by
-from tests.interop.test_ctranslate2_file import SMALL
 from tests.interop.weight_files import (
+    INT8_ARRAYS,
     ctranslate2_bytes,
     npz_of,
     read_all,
@@ -34,12 +34,12 @@ FILES = {
     "ctranslate2": (
         CTranslate2File,
         ctranslate2_bytes(
-            [variable(n, a) for n, a in SMALL.items()], [("decoder/weight", "encoder/weight")]
+            [variable(n, a) for n, a in INT8_ARRAYS.items()], [("decoder/weight", "encoder/weight")]
         ),
     ),
     "ctranslate2 of version 2": (
         CTranslate2File,
-        ctranslate2_bytes([variable(n, a, 2) for n, a in SMALL.items()], version=2),
+        ctranslate2_bytes([variable(n, a, 2) for n, a in INT8_ARRAYS.items()], version=2),
     ),
 }
 BYTES = st.one_of(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), st.integers(0, 255))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from keras_transformer.interop.marian import is_of_tokens, name_of
 from keras_transformer.interop.weights import read_weights
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
-from tests.conftest import REPOSITORY
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,6 @@ from keras_transformer.interop import load_marian
 from keras_transformer.interop.marian import name_of
 from keras_transformer.layers import PositionalEncoding
 from keras_transformer.text import SentencePieceTokenizer
-from tests.conftest import shared_path
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("yaml")  # of CTranslate2's converter
@@ -248,9 +247,9 @@ def test_the_search_is_that_of_decoder_yml(tmp_path):
             search(**decoder)
 
 
-def test_a_sentencepiece_vocabulary_is_read_with_its_own_ids(tmp_path):
+def test_a_sentencepiece_vocabulary_is_read_with_its_own_ids(shared, tmp_path):
     sentencepiece = pytest.importorskip("sentencepiece")
-    path = shared_path("data/sentencepiece/marian_style.spm")
+    path = shared("data/sentencepiece/marian_style.spm")
     own = SentencePieceTokenizer.from_file(path)
     size = sentencepiece.SentencePieceProcessor(str(path)).vocab_size()
     write_model(tmp_path / "model.npz", SETTINGS, arrays_of(SETTINGS, [size] * 2))

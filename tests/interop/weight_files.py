@@ -34,6 +34,13 @@ MACHINE = {
     "type_sizes": {"short": 2, "int": 4, "long": 4},
 }
 CTRANSLATE2 = ["float32", "int8", "int16", "int32", "float16", "bfloat16"]
+# What a `model.bin` in 8-bit integers holds.
+INT8_ARRAYS = {
+    "encoder/weight": np.array([[127, -127, 0], [64, 1, -2]], np.int8),
+    "encoder/weight_scale": np.array([127, 2], np.float32),
+    "encoder/bias": np.array([0.5, -1.5], np.float32),
+    "encoder/num_heads": np.array(8, np.int16),
+}
 
 
 def some_arrays():

@@ -22,7 +22,7 @@ from tests.backends import (
     randomise,
     with_mask,
 )
-from tests.layers.test_keras_attention_own_tests import MEANT_TO_FAIL, names
+from tests.layers.keras_own_tests import MEANT_TO_FAIL, names
 
 pytestmark = [pytest.mark.parity, on_tensorflow]
 

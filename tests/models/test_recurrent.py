@@ -1,7 +1,5 @@
 """RecurrentSeq2Seq keeps the contracts of the Transformer, whatever its cell and attention."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -17,9 +15,8 @@ from keras_transformer import (
 from keras_transformer.batches import PairDataset
 from keras_transformer.checks import check_padding_invariance
 from tests.backends import BACKEND, array, arrays, gradients, on_tensorflow
+from tests.models.small_recurrent import SOURCE, TARGET, logits, made, shared
 
-SOURCE = np.array([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
-TARGET = np.array([[2, 5, 6, 9], [2, 7, 0, 0], [2, 9, 9, 8]])
 # Both cells, and every attention with one of them: its formula is tested on its own.
 PAIRS = [("lstm", "additive"), ("gru", None)]
 OTHERS = [("gru", "dot"), ("lstm", "scaled_dot"), ("gru", "cosine"), ("lstm", "general")]
@@ -44,20 +41,6 @@ def kinds_of(pairs, others=()):
 
 kinds, both_cells = kinds_of(PAIRS[:1], PAIRS[1:] + OTHERS), kinds_of(PAIRS)
 all_kinds = kinds_of(PAIRS + OTHERS)
-
-
-def made(num_layers=2, **options):
-    keras.utils.set_random_seed(7)
-    model = RecurrentSeq2Seq(12, num_layers=num_layers, d_model=16, **options)
-    model.build()
-    return model
-
-
-shared = functools.cache(made)  # for tests that only read the model
-
-
-def logits(model, source, target):
-    return array(model((source, target)))
 
 
 @all_kinds

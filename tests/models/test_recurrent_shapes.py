@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import BeamSearch, Transformer
 from tests.backends import BACKEND, array, arrays
-from tests.models.test_recurrent import SOURCE, TARGET, logits, made, shared
+from tests.models.small_recurrent import SOURCE, TARGET, logits, made, shared
 from tests.selection import spread
 
 KINDS = [

@@ -7,7 +7,7 @@ import pytest
 from keras_transformer import MaskedCrossentropy, RecurrentSeq2Seq
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, array
-from tests.models.test_recurrent import SOURCE, TARGET, logits, made
+from tests.models.small_recurrent import SOURCE, TARGET, logits, made
 
 LABELS = np.pad(TARGET[:, 1:], [(0, 0), (0, 1)])
 

@@ -5,7 +5,7 @@ import pytest
 
 from keras_transformer import BeamSearch, GreedySearch
 from tests.backends import arrays
-from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built, logits_of
+from tests.models.small_transformer import BOS, SOURCE_IDS, VOCAB, built, logits_of
 from tests.numpy_reference import log_softmax
 
 TARGET_IDS = np.array([[5, 7, 4, 3, 0], [9, 3, 0, 0, 0]], "int32")

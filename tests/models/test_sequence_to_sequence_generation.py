@@ -6,9 +6,9 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch, Sampling
 from keras_transformer.models.transformer_step import TransformerStep
 from tests.backends import array, arrays
-from tests.decoding.test_search_compiled import WAYS, in_way
-from tests.models.test_recurrent import shared
-from tests.models.test_transformer import BOS, SOURCE_IDS, VOCAB, built
+from tests.decoding.ways_to_compile import WAYS, in_way
+from tests.models.small_recurrent import shared
+from tests.models.small_transformer import BOS, SOURCE_IDS, VOCAB, built
 
 SEARCHES = {
     "greedy": GreedySearch(),

@@ -6,8 +6,8 @@ import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, MaskedCrossentropy, Transformer
 from tests.backends import arrays, gradients, on_tensorflow
-from tests.models import test_transformer
-from tests.models.test_transformer import (
+from tests.models import small_transformer
+from tests.models.small_transformer import (
     BOS,
     REAL,
     SOURCE_IDS,
@@ -30,7 +30,7 @@ FLOAT16 = pytest.mark.parametrize(
 
 
 def built(policy, **arguments):
-    return test_transformer.built(dtype=policy, **arguments)
+    return small_transformer.built(dtype=policy, **arguments)
 
 
 @EACH_POLICY

@@ -19,8 +19,14 @@ from keras_transformer.layers import (
 )
 from keras_transformer.masking import segment_mask, segment_positions
 from tests.backends import array, arrays, normal, randomise
-from tests.decoding.test_search_compiled import WAYS, in_way
-from tests.models.test_transformer import SOURCE_IDS, TARGET_IDS, VOCAB, Forced, random_targets
+from tests.decoding.ways_to_compile import WAYS, in_way
+from tests.models.small_transformer import (
+    SOURCE_IDS,
+    TARGET_IDS,
+    VOCAB,
+    Forced,
+    random_targets,
+)
 
 OPTIONS = {
     "sinusoidal": {},

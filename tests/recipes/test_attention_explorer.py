@@ -10,39 +10,28 @@ import pytest
 
 from keras_transformer import (
     BeamSearch,
-    LearnedPositionalEncoding,
     RecurrentSeq2Seq,
-    Transformer,
 )
-from keras_transformer.recipes.attention_explorer import explore, page_of, write_page
+from keras_transformer.recipes.attention_explorer import page_of, write_page
 from keras_transformer.recipes.watched_search import WatchedBeamSearch, ids_of
-from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
+from tests.recipes.explored_models import (
+    BEAM,
+    HEADS,
+    LAYERS,
+    LONGEST,
+    SENTENCE,
+    TOKENIZER,
+    explored,
+    transformer,
+)
 from tests.selection import spread
-
-SENTENCE = "fab"
-LAYERS, HEADS, BEAM, LONGEST = 2, 3, 5, 7
-TOKENIZER = CharacterTokenizer.train(["abcdefg"])
-
-
-def transformer(seed=0, **options):
-    sizes = {"num_layers": LAYERS, "d_model": 6 * HEADS, "num_heads": HEADS, "d_ff": 13}
-    # No search goes on beyond the positions that there are.
-    position = LearnedPositionalEncoding(LONGEST)
-    model = Transformer(TOKENIZER.vocab_size, **sizes, position=position, **options)
-    model.build()
-    return randomise(model, seed, scale=0.5)
 
 
 def recurrent(**options):
     model = RecurrentSeq2Seq(TOKENIZER.vocab_size, d_model=10, **options)
     model.build()
     return randomise(model, scale=0.5)
-
-
-def explored(model=None, sentence=SENTENCE, **options):
-    search = WatchedBeamSearch(**{"beam_size": BEAM, **options})
-    return explore(model or transformer(), TOKENIZER, TOKENIZER, sentence, search)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from keras_transformer.recipes.attention_explorer import explore, page_of
 from keras_transformer.recipes.watched_search import WatchedBeamSearch
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
-from tests.recipes.test_attention_explorer import explored, transformer
+from tests.recipes.explored_models import explored, transformer
 from tests.serving.trained import translator
 
 pytestmark = pytest.mark.slow

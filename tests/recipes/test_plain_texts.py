@@ -149,7 +149,7 @@ def test_a_vocabulary_with_other_ids_is_refused(tmp_path, options):
 
 
 def test_a_model_with_other_special_ids_is_refused(tmp_path):
-    from tests.text.test_piece_ids import MODEL
+    from tests.text.sentencepiece_models import MODEL
 
     SentencePieceTokenizer(MODEL).save(tmp_path / "source.tokenizer")
     with pytest.raises(ValueError, match="SentencePieceTokenizer that needs TensorFlow"):

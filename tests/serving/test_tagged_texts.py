@@ -15,7 +15,7 @@ from keras_transformer.serving import Translator, load
 from keras_transformer.serving.model_card import model_card
 from keras_transformer.serving.server_files import warm_up_requests
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
-from tests.text.test_piece_ids import MODEL, shuffled_vocabulary
+from tests.text.sentencepiece_models import MODEL, shuffled_vocabulary
 
 TEXTS = ["a man rides a horse", "", "  é 日"]
 TAGS = [">>deu<<", ">>fra<<"]

@@ -21,7 +21,7 @@ from keras_transformer.text import (
     prepare_corpus,
     translation_dataset,
 )
-from tests.text.conftest import train
+from tests.text.small_tokenizers import train
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

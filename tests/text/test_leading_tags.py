@@ -7,7 +7,7 @@ pytest.importorskip("tensorflow_text")
 pytest.importorskip("sentencepiece")
 
 from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
-from tests.text.conftest import train  # noqa: E402
+from tests.text.small_tokenizers import train  # noqa: E402
 
 TAGS = [">>fra<<", ">>deu_Latn<<", "__en__", "__en__x", "a.c", "<2 de>", "\\d+", "日"]
 

@@ -1,8 +1,6 @@
 """Vocabularies that people bring: any sentencepiece model, and ids of another list than its own."""
 
-import io
 import json
-import random
 
 import pytest
 from hypothesis import given, settings
@@ -10,11 +8,18 @@ from hypothesis import strategies as st
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
-sentencepiece = pytest.importorskip("sentencepiece")
+pytest.importorskip("sentencepiece")
 
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer  # noqa: E402
 from keras_transformer.text.sentencepiece_library import read_types  # noqa: E402
-from tests.text.conftest import SENTENCES  # noqa: E402
+from tests.text.sentencepiece_models import (  # noqa: E402
+    MODEL,
+    processor,
+    shuffled_vocabulary,
+    texts_of,
+    train,
+)
+from tests.text.small_tokenizers import SENTENCES  # noqa: E402
 
 SPECIAL = ("pad_id", "unk_id", "bos_id", "eos_id")
 # Special ids and other settings, and the ids that the tokenizer then has.
@@ -64,32 +69,8 @@ HOSTILE = [
 ]
 
 
-def train(lines=SENTENCES, **options):
-    model = io.BytesIO()
-    size = {"vocab_size": 370 if options.get("byte_fallback") else 110}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        minloglevel=2,
-        hard_vocab_limit=False,
-        **{"model_type": "bpe", **size, **options},
-    )
-    return model.getvalue()
-
-
-MODEL = train(vocab_size=180)
-
-
-def processor(model):
-    return sentencepiece.SentencePieceProcessor(model_proto=model)
-
-
 def special_of(tokenizer):
     return tuple(getattr(tokenizer, name) for name in SPECIAL)
-
-
-def texts_of(tokenizer, ids):
-    return [text.decode() for text in tokenizer.detokenize(ids).numpy()]
 
 
 def assert_reads_and_writes_as_the_library(tokenizer, model, texts):
@@ -242,15 +223,6 @@ def test_an_unknown_tag_raises_with_those_there_are():
         tokenizer.tag_id("<9>")
     with pytest.raises(ValueError, match="0 `tags`: none"):
         SentencePieceTokenizer(MODEL).tag_id("x")
-
-
-def shuffled_vocabulary(model, lacking=()):
-    """A vocabulary of the model's pieces in another order, and of some that it lacks."""
-    pieces = list(processor(model).id_to_piece(list(range(180))))
-    pieces = [piece for piece in pieces if piece not in ("<s>", *lacking)]
-    pieces += ["\u2581zork", "ing-zork", ">>deu<<", ">>fra<<", "<pad>"]
-    random.Random(1).shuffle(pieces)
-    return {piece: index for index, piece in enumerate(pieces)}
 
 
 def test_a_vocabulary_says_the_ids():

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
 from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
-from tests.text.test_piece_ids import processor, texts_of, train  # noqa: E402
+from tests.text.sentencepiece_models import processor, texts_of, train  # noqa: E402
 
 COUNTS = [300, pytest.param(29_000, marks=pytest.mark.slow)]
 CODES = ["eng_Latn", "deu_Latn", "zho_Hans"]
@@ -26,11 +26,9 @@ def hostile_texts(count):
 
 
 @pytest.fixture(scope="module")
-def corpus():
-    from tests.conftest import shared_path
-
+def corpus(shared):
     return [
-        shared_path(f"data/multi30k/train.{language}").read_text(encoding="utf-8").splitlines()
+        shared(f"data/multi30k/train.{language}").read_text(encoding="utf-8").splitlines()
         for language in ("en", "de")
     ]
 

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow_text")
 import keras  # noqa: E402
 
 from keras_transformer.text.tokenizer import Tokenizer  # noqa: E402
-from tests.text.conftest import KINDS, train  # noqa: E402
+from tests.text.small_tokenizers import KINDS, train  # noqa: E402
 
 # The default run traces those whose graphs hold what the others of their class hold, and more.
 FULLEST = {"symbol", "lossless", "folded", "lower_case"}
