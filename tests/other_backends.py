@@ -59,9 +59,10 @@ LEFT_OUT_ON_JAX = {
         "tests/models/test_recurrent_shapes.py::"
         "test_nothing_in_gives_nothing_out_as_with_the_transformer[shape1-lstm]",
         "tests/models/test_recurrent_shapes.py::test_shapes_of_other_sentences_are_refused",
-        "tests/models/test_models_token_ids.py::test_whole_floats_are_ids_in_every_method[recur",
-        "tests/models/test_models_token_ids.py::test_mixed_precision_does_not_round_ids_that_are_fl"
-        "oats[mixed_float16",
+        "tests/models/test_sequence_to_sequence_token_ids.py::"
+        "test_whole_floats_are_ids_in_every_method[recur",
+        "tests/models/test_sequence_to_sequence_token_ids.py::"
+        "test_mixed_precision_does_not_round_ids_that_are_floats[mixed_float16",
         "tests/models/test_transformer_half_precision.py::"
         "test_more_padding_and_other_sentences_change_nothing[mixed_float16]",
         "tests/models/test_transformer.py::test_padding_on_the_left_changes_no_gradient[position0]",

@@ -242,8 +242,8 @@ def test_keras_has_no_shared_heads_and_no_positions(option):
 
 
 def test_the_document_counts_the_tests_of_keras():
-    # Each one's result is asserted in test_keras_attention_own_tests.py; one of those meant to
-    # fail is skipped by Keras on TensorFlow.
+    # Each one's result is asserted in test_multi_head_attention_keras_own_tests.py; one of those
+    # meant to fail is skipped by Keras on TensorFlow.
     document = (Path(__file__).parents[2] / "docs" / "attention.md").read_text(encoding="utf-8")
     passed, skipped, failed = map(
         int, re.search(r"(\d+) tests pass, (\d+) is skipped.*?(\d+) fail", document, re.S).groups()

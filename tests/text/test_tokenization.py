@@ -1,4 +1,4 @@
-"""TokenStore: padded rows cut from flat arrays."""
+"""tokenize_all: the ids of every text in flat arrays, rows cut from them, and how far it is."""
 
 import numpy as np
 import pytest
