@@ -188,7 +188,8 @@ def plant(fault: Fault, text: str) -> str:
 def failing_test(copy: Path, tests: list[str]) -> str | None:
     """Runs the tests in the copy until one fails: its name, or None when all pass."""
     own = {"PYTHONPATH": os.pathsep.join([str(copy), str(copy / "examples")]), "CI": "true"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--numprocesses", "0"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(
         command, cwd=copy, env=os.environ | own, capture_output=True, check=False, encoding="utf-8"
     )

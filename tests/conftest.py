@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.other_backends import reason_to_leave_out
-from tests.selection import LONGEST_FILES
+from tests.selection import LONGEST_FILES, processes_for
 
 # Read once, by the first import of keras or tensorflow: so before any test module.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -35,6 +35,20 @@ settings.register_profile(
     max_examples=100 if BACKEND == "tensorflow" else 25,
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_addoption(parser, pluginmanager):
+    """Takes what pyproject.toml says to pytest-xdist where that is switched off."""
+    if not pluginmanager.hasplugin("xdist"):
+        for option in ("--numprocesses", "--dist"):
+            parser.addoption(option, help="nothing without pytest-xdist")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """What `--numprocesses=auto` means for the paths that pytest was given."""
+    folder = config.invocation_params.dir
+    return processes_for([folder / argument.partition("::")[0] for argument in config.args])
 
 
 def pytest_configure(config):

@@ -1,4 +1,4 @@
-"""Which cases of a cross product are tried: by the default run, and by `.ci/run` at all."""
+"""How a run of the tests is divided: between processes, and between the default run and others."""
 
 import itertools
 
@@ -35,6 +35,15 @@ LONGEST_FILES = (
     "recipes/test_runs.py",
     "commands/test_main.py",
 )
+
+
+def processes_for(paths):
+    """How many processes run the tests of these paths, beside the one that pytest is.
+
+    Two where a folder is among them: each takes up to 3 GB. None for files alone, whose tests
+    begin at once.
+    """
+    return 2 if any(path.is_dir() for path in paths) else 0
 
 
 def spread(*axes):

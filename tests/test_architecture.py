@@ -410,9 +410,9 @@ def names_of_tests(source):
 
     Programs that it holds as text, for other processes, are searched too.
     """
-    nodes = list(ast.walk(ast.parse(source)))
-    texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
-    names = [name for _, name in imports_of(ast.parse(source))]
+    tree = ast.parse(source)
+    texts = [str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    names = [name for _, name in imports_of(tree)]
     names += [name for text in texts for name in re.findall(r"\btests(?:\.\w+)+", text)]
     return [name for name in names if re.search(r"\b(test_\w+|conftest)\b", name)]
 

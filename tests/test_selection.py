@@ -1,10 +1,31 @@
 import itertools
+import types
 from pathlib import Path
 
 import pytest
 
 from tests.other_backends import LEFT_OUT_ON_JAX, reason_to_leave_out
-from tests.selection import LONGEST_FILES, covering, spread
+from tests.selection import LONGEST_FILES, covering, processes_for, spread
+
+
+def test_a_folder_has_two_processes_and_files_alone_none():
+    folder, file = Path(__file__).parent, Path(__file__)
+    assert processes_for([folder]) == processes_for([file, folder]) == 2
+    assert processes_for([file]) == processes_for([file, file]) == 0
+
+
+def test_pytest_runs_what_it_is_given_in_so_many_processes(pytestconfig):
+    if not pytestconfig.pluginmanager.hasplugin("xdist"):
+        pytest.skip("needs pytest-xdist")
+    place = types.SimpleNamespace(dir=Path(__file__).parents[1])
+    for arguments, number in [
+        (["tests"], 2),
+        (["tests/layers", "tests/test_masking.py"], 2),
+        (["tests/test_masking.py"], 0),
+        (["tests/test_masking.py::test_a", "tests/test_losses.py::test_b[x::y]"], 0),
+    ]:
+        config = types.SimpleNamespace(args=arguments, invocation_params=place)
+        assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=config) == number
 
 
 def test_each_value_is_tried_and_the_other_combinations_are_slow():

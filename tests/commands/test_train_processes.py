@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.backends import quick_compilation
-from tests.commands.test_train import COMMAND, REPOSITORY, SMALL, start, weights, write_words
+from tests.commands.train_processes import COMMAND, REPOSITORY, SMALL, start, weights, write_words
 
 pytestmark = [
     pytest.mark.slow,

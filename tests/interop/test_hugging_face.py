@@ -161,14 +161,12 @@ def test_translations_of_200_sentences_are_theirs(name, beams, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def captions(tmp_path_factory):
+def captions(tmp_path_factory, shared):
     """A Marian directory with a tokenizer of Multi30K, its model, and the ids of 200 captions."""
     pytest.importorskip("sentencepiece")
-    from tests.conftest import shared_path
-    from tests.text.test_piece_ids import processor, train
+    from tests.text.sentencepiece_models import processor, train
 
-    path = shared_path("data/multi30k/train.en")
-    lines = path.read_text(encoding="utf-8").splitlines()[:2000]
+    lines = shared("data/multi30k/train.en").read_text(encoding="utf-8").splitlines()[:2000]
     spm = train(lines, vocab_size=400)
     pieces = ["</s>", "<unk>", *processor(spm).id_to_piece(list(range(3, 400))), "<pad>"]
     vocabulary = {piece: index for index, piece in enumerate(pieces)}

@@ -11,7 +11,7 @@ from keras_transformer.layers import (
     attention,
 )
 from tests.backends import arrays, randomise
-from tests.decoding.test_search_compiled import WAYS, in_way
+from tests.decoding.ways_to_compile import WAYS, in_way
 
 SOURCES = np.array([[5, 6, 7, 8, 3, 0, 0], [9, 4, 3, 0, 0, 0, 0]], "int32")
 LENGTH = 11

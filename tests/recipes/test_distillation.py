@@ -19,7 +19,7 @@ from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.teacher import translate_corpus
 from keras_transformer.recipes.training import Run, train
 from keras_transformer.serving import shards
-from tests.recipes.test_training import Stop
+from tests.recipes.interruptions import Stop
 from tests.serving.trained import translator, words
 
 

@@ -16,6 +16,7 @@ from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings, read_settings
 from keras_transformer.recipes.training import make_stages, reads_single_sentences, train
 from keras_transformer.text import corpus as text_corpus
+from tests.recipes.interruptions import Stop
 
 FILES = {
     "README.txt",
@@ -54,21 +55,6 @@ def small(corpus, **given):
 def rows_of(output):
     with open(output / "history.csv", newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-class Stop(keras.callbacks.Callback):
-    """Interrupts a training in an epoch, as Ctrl-C does."""
-
-    def __init__(self, epoch):
-        super().__init__()
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.epoch_now == self.epoch:
-            raise KeyboardInterrupt
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch_now = epoch
 
 
 @pytest.fixture(scope="module")
