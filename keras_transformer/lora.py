@@ -83,6 +83,9 @@ def merge_lora(model: keras.Model) -> keras.Model:
     Returns:
         A new model of the same class and configuration, all of it trainable.
 
+    Raises:
+        ValueError: when Keras has quantized the model.
+
     Example:
 
     >>> from keras_transformer import Transformer
@@ -92,6 +95,8 @@ def merge_lora(model: keras.Model) -> keras.Model:
     >>> len(model.weights) - len(merge_lora(model).weights)
     12
     """
+    if any(getattr(layer, "quantization_mode", None) for layer in matrices_of(model)):
+        raise ValueError("the model must not be quantized: merge it before. Received: one that is")
     merged = type(model).from_config(model.get_config())
     merged.build()
     effective = {id(layer._kernel): layer.kernel for layer in matrices_of(model)}

@@ -98,3 +98,12 @@ def test_bad_arguments_are_refused():
     enable_lora(model, 2)
     with pytest.raises(ValueError, match="no LoRA yet"):
         enable_lora(model, 2)
+
+
+def test_a_quantized_model_is_not_merged():
+    model = small_model()
+    enable_lora(model, 2)
+    with pytest.warns(UserWarning, match="quantize"):
+        model.quantize("int8")
+    with pytest.raises(ValueError, match="must not be quantized"):
+        merge_lora(model)

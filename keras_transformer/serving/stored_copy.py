@@ -9,6 +9,7 @@ import keras
 
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.dense import PositionwiseDense, Projection, put_outputs_first
+from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models import Transformer
 
 # Columns pay where a step reads its weights from memory. Measured: of base (184 MiB) all batches
@@ -20,22 +21,30 @@ def gains_by_columns(model: keras.Model) -> bool:
     """Whether columns are known to suit `model`: a large `Transformer` in float32, as made."""
     is_plain = type(model) is Transformer and model.compute_dtype == "float32"
     is_large = 4 * model.count_params() >= LEAST_COLUMNS_BYTES
-    return (is_plain and is_large) and not any(
-        getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None)
-        for layer in model._flatten_layers()
-    )
+    return is_plain and is_large and not is_quantized(model)
+
+
+def is_quantized(model: keras.Model) -> bool:
+    """Whether Keras has quantized a layer of the model."""
+    return any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers())
+
+
+def copy_of(model: keras.Model, **changes: str) -> keras.Model:
+    """Returns a copy of `model`, changes of LoRA merged, with `changes` of its configuration."""
+    copied = type(model).from_config({**model.get_config(), **changes})
+    copied.build(None)
+    copied.set_weights((merge_lora(model) if has_lora(model) else model).get_weights())
+    return copied
 
 
 def columns_copy(model: keras.Model) -> keras.Model:
     """Returns a copy of `model` whose matrices have outputs first, for inference."""
-    copied = type(model).from_config(model.get_config())
-    copied.build(None)
-    if len(copied.weights) != len(model.weights):
+    if is_quantized(model):
         raise ValueError(
-            "`layout` must be 'rows' for a model that is quantized already or has LoRA weights. "
+            "`layout` must be 'rows' for a model that is quantized already. "
             "Received: layout='columns'"
         )
-    copied.set_weights(model.get_weights())
+    copied = copy_of(model)
     for layer in copied._flatten_layers():
         if isinstance(layer, (PositionwiseDense, Projection)):
             put_outputs_first(layer)
@@ -46,15 +55,13 @@ def columns_copy(model: keras.Model) -> keras.Model:
 
 def quantized_copy(model: keras.Model, mode: str) -> keras.Model:
     """Returns a copy of `model` whose matrices Keras has quantized."""
-    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
-    copied = type(model).from_config({**model.get_config(), "dtype": "float32"})
-    copied.build(None)
-    if len(copied.weights) != len(model.weights):
+    if is_quantized(model):
         raise ValueError(
-            "`quantize` must be None for a model that is quantized already or has LoRA weights. "
+            "`quantize` must be None for a model that is quantized already. "
             f"Received: quantize={mode!r}"
         )
-    copied.set_weights(model.get_weights())
+    # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
+    copied = copy_of(model, dtype="float32")
     with warnings.catch_warnings(), little_garbage():
         # Keras names each layer that has nothing to quantize.
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")

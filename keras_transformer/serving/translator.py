@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras_transformer import arguments, processor
 from keras_transformer.decoding import BeamSearch, Search
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
+from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.serving.export import export
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
@@ -300,11 +301,12 @@ class Translator:
         return "rows"
 
     def for_export(self) -> "Translator":
-        """This translator, or one like it whose matrices have the layout of an export."""
-        layout = self.export_layout
-        if self.id_functions.layout == layout:
+        """This translator, or one like it whose matrices are merged and have an export's layout."""
+        layout, model = self.export_layout, self.model
+        if self.id_functions.layout == layout and not has_lora(model):
             return self
-        return Translator(**{**self.settings, "layout": layout})
+        model = merge_lora(model) if has_lora(model) else model
+        return Translator(**{**self.settings, "model": model, "layout": layout})
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

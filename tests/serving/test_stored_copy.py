@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import GreedySearch, Transformer, processor
-from keras_transformer.lora import enable_lora
+from keras_transformer import BeamSearch, GreedySearch, Transformer, processor
+from keras_transformer.lora import enable_lora, has_lora
 from keras_transformer.serving import Translator, load, stored_copy
 from keras_transformer.serving.stored_copy import columns_copy
 from keras_transformer.text import CharacterTokenizer
@@ -99,9 +99,32 @@ def test_the_model_itself_translates_unless_columns_are_asked_for(monkeypatch):
     assert Translator(half, tokenizer).export_layout == "rows"
     with pytest.raises(ValueError, match="`layout` must be 'auto' or 'rows' with `quantize`"):
         Translator(model, tokenizer, quantize="int8", layout="columns")
-    enable_lora(model, 2)
+    with pytest.raises(ValueError, match="`layout` must be one of"):
+        Translator(model, tokenizer, layout="row")
+    with pytest.warns(UserWarning, match="quantize"):
+        model.quantize("int8")
     assert Translator(model, tokenizer).export_layout == "rows"
     with pytest.raises(ValueError, match="`layout` must be 'rows' for a model that is quantized"):
         Translator(model, tokenizer, layout="columns")
-    with pytest.raises(ValueError, match="`layout` must be one of"):
-        Translator(model, tokenizer, layout="row")
+
+
+@pytest.mark.parametrize(
+    "options", [{"layout": "rows"}, {"layout": "columns"}, {"quantize": "int8"}]
+)
+def test_an_export_has_the_changes_of_lora_in_its_matrices(options):
+    tokenizer = CharacterTokenizer.train(["abcdefg"])
+    model = Transformer(tokenizer.vocab_size, **SIZES)
+    model.build()
+    randomise(model, 1, 0.5)
+    enable_lora(model, 2, names=("query", "inner"))
+    randomise(model, 2, 0.5)  # the changes too
+    search = BeamSearch(2, min_length=4)
+    translator = Translator(model, tokenizer, search=search, max_length=6, jit_compile=False)
+    texts = ["abc", "gfedcba", "a"]
+    exported = Translator(**{**translator.settings, **options}).for_export()
+    assert not has_lora(exported.id_functions.model)
+    if "quantize" not in options:
+        assert exported(texts) == translator(texts)
+    scores = [one.score(texts, ["cb", "aab", "g"]) for one in (exported, translator)]
+    atol = 0.5 if "quantize" in options else 1e-4
+    np.testing.assert_allclose(*scores, atol=atol)
