@@ -31,7 +31,8 @@ def make(*given):
 def test_every_setting_has_an_option_with_a_help():
     assert set(train.read_helps()) == set(FIELDS)
     args = vars(parse())
-    assert {*FIELDS, "config", "output", "json", "run", "refuse"} == set(args)
+    others = {"config", "output", "json", "run", "refuse"}
+    assert {*FIELDS, *others, "processes", "process_id", "coordinator"} == set(args)
     assert all(args[name] is None for name in FIELDS)
 
 
