@@ -200,13 +200,14 @@ def attention_to_written(
     if len(rooms) < 2:
         return cached_attention(query, keys, values, mask, bias)[0]
 
-    def read(room: int) -> Callable[[], Tensor]:
+    def read(room: int, *larger: int) -> Tensor:
+        if larger:
+            return ops.cond(written <= room, lambda: read(room), lambda: read(*larger))
         first = (..., slice(room * beams))  # along the last axis
         part = keys[:, :, : room * beams], values[:, :, : room * beams], mask[first]
-        return lambda: cached_attention(query, *part, None if bias is None else bias[first])[0]
+        return cached_attention(query, *part, None if bias is None else bias[first])[0]
 
-    which = sum(ops.cast(written > room, "int32") for room in rooms[:-1])
-    return ops.switch(which, [read(room) for room in rooms])
+    return read(*rooms)
 
 
 def rooms_within(positions: int) -> list[int]:
