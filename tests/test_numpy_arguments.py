@@ -213,6 +213,7 @@ WITHOUT_NUMBERS = {
     "plots.positional_encoding",
     "recipes.Score",
     "recipes.Settings",  # tests/recipes/test_settings.py
+    "recipes.distill",  # tests/recipes/test_distillation.py
     "recipes.evaluate",  # tests/recipes/test_evaluation.py
     "recipes.find_export",
     "recipes.load_translator",

@@ -66,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "import opus-mt-en-de --output runs/en-de",
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
         "--output runs/nllb",
-        "import names-ct2 --tokenization characters --output runs/names",
         "import nllb-ct2 --source-eos --tags eng_Latn deu_Latn --source-tag eng_Latn "
         "--target-tag deu_Latn --output runs/nllb-ct2",
     )

@@ -187,7 +187,7 @@ def _instructions(program: BinaryIO) -> Iterator[tuple[str, Any]]:
     try:
         for opcode, argument, _ in pickletools.genops(program):
             yield opcode.name, argument
-    except ValueError as error:
+    except (ValueError, DeprecationWarning) as error:  # where a user makes warnings errors
         raise ValueError(f"the pickle must be whole. Received: {error}") from None
 
 

@@ -105,6 +105,8 @@ def test_a_run_has_the_same_vocabularies_when_it_goes_on_or_another_starts_from_
 class Reversing:
     """Stands in for a `Generator`: reverses the ids of each row, and notes what it is given."""
 
+    model = None
+
     def __init__(self):
         self.shapes = []
 
