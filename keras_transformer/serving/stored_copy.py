@@ -45,11 +45,12 @@ def columns_copy(model: keras.Model) -> keras.Model:
             "Received: layout='columns'"
         )
     copied = copy_of(model)
-    for layer in copied._flatten_layers():
-        if isinstance(layer, (PositionwiseDense, Projection)):
-            put_outputs_first(layer)
-        elif isinstance(layer, TokenEmbedding):
-            layer.put_outputs_first()
+    with little_garbage():
+        for layer in copied._flatten_layers():
+            if isinstance(layer, (PositionwiseDense, Projection)):
+                put_outputs_first(layer)
+            elif isinstance(layer, TokenEmbedding):
+                layer.put_outputs_first()
     return copied
 
 
@@ -74,7 +75,7 @@ def little_garbage() -> Iterator[None]:
     """Keeps the garbage collector from reading the objects that exist already.
 
     Keras collects garbage after each weight that it replaces. Each time it would read all objects
-    of the process, which took most of the time of quantizing.
+    of the process, which took most of the time of quantizing and transposing.
     """
     gc.freeze()
     try:

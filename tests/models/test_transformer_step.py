@@ -12,6 +12,7 @@ from keras_transformer.layers import (
 )
 from tests.backends import arrays, randomise
 from tests.decoding.ways_to_compile import WAYS, in_way
+from tests.selection import spread
 
 SOURCES = np.array([[5, 6, 7, 8, 3, 0, 0], [9, 4, 3, 0, 0, 0, 0]], "int32")
 LENGTH = 11
@@ -31,9 +32,12 @@ def generated(search, model, way):
     return arrays(run(SOURCES))
 
 
-@pytest.mark.parametrize("way", ["eager", *WAYS])
-@pytest.mark.parametrize("search", [GreedySearch(min_length=9), BeamSearch(3, min_length=9)])
-@pytest.mark.parametrize("position", POSITIONS)
+SEARCHES = [GreedySearch(min_length=9), BeamSearch(3, min_length=9)]
+
+
+@pytest.mark.parametrize(
+    ("position", "search", "way"), spread(POSITIONS, SEARCHES, ["eager", *WAYS])
+)
 def test_rooms_change_no_result(position, search, way, monkeypatch):
     sizes = dict(num_layers=2, d_model=12, num_heads=2, d_ff=16, window=6)
     model = Transformer(17, **sizes, position=POSITIONS[position]())

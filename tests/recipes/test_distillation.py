@@ -126,6 +126,7 @@ def few_dates(monkeypatch):
     return parts
 
 
+@pytest.mark.slow
 def test_a_student_of_dates_stopped_twice_ends_with_figures_of_both(
     few_dates, tmp_path, monkeypatch
 ):
