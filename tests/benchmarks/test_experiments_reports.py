@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 from benchmarks import (
     comparison,
     comparison_report,
+    distillation,
     experiments,
     reversing,
     scaling,
@@ -119,6 +120,27 @@ def test_the_page_has_what_the_statements_print(name, tmp_path, capsys):
     page = (REPOSITORY / "docs" / "lab" / "comparison.md").read_text(encoding="utf-8")
     assert holds(page, capsys.readouterr().out)
     assert (tmp_path / f"statement_{name}.png").read_bytes().startswith(PNG)
+
+
+def test_speeds_of_the_distillation_stand_beside_the_teachers(tmp_path, capsys):
+    results = Results(tmp_path / "results.jsonl")
+    for layers, source, weights, test, speed in (
+        ("4+4", "the corpus", "float32", 90.0, 100.0),
+        ("4+4", "the corpus", "int8", 89.0, 50.0),
+        ("6+1", "the teacher", "float32", 89.5, 210.0),
+        ("6+1", "the teacher", "int8", 88.0, 240.0),
+    ):
+        options = {"learns from": source, "weights": weights}
+        figures = {"test": test, "tokens_per_second": {"1": speed, "8": 9 * speed}}
+        results.add(
+            {"experiment": "distillation dates"}, {"model": layers, "options": options, **figures}
+        )
+    capsys.readouterr()
+    distillation.report(results, tmp_path / "picture.png")
+    ((_, _, *lines),) = tables_of(capsys.readouterr().out)
+    assert lines[1] == (
+        "| 6+1 | the teacher | 89.5 | 88.0 | 210 (2.1) | 240 (2.4) | 1,890 (2.1) | 2,160 (2.4) |"
+    )
 
 
 def test_the_kept_results_are_each_once_and_name_no_place():
