@@ -18,6 +18,7 @@ What is written stays in `--output`; the training there is not repeated.
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -243,6 +244,8 @@ def train_here(args, theirs):
     found = extended(source)
     places = [number for number, text in enumerate(source) if number not in set(plain)]
     print(f"extended, after an epoch: BLEU {bleu_of(found, target):.2f}", flush=True)
+    for name in ("extended", "export"):  # of an earlier run
+        shutil.rmtree(args.output / name, ignore_errors=True)
     extended.export(args.output / "extended", verbose=False)
     answers = served(args.output / "extended", [source[number] for number in places])
     same = answers == [found[number] for number in places]
