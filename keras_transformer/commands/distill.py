@@ -11,7 +11,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from keras_transformer.commands.program import Program, examples, need, table
+from keras_transformer.commands.program import Program, examples, table
 from keras_transformer.commands.train import (
     add_settings,
     fields_as_options,
@@ -47,7 +47,6 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     del given["teacher"]
     with fields_as_options():
         settings = student_settings(args.teacher, **given)
-    need("tensorflow", "tensorflow", "tensorflow_text")
     prepare(settings)
     with training_to(args.output, program):
         from keras_transformer.recipes.distillation import distill
