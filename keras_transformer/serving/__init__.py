@@ -11,7 +11,8 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_transformer.serving.description import describe_export
 from keras_transformer.serving.export import export, load
-from keras_transformer.serving.onnx_and_litert import export_litert, export_onnx
+from keras_transformer.serving.litert_export import export_litert
+from keras_transformer.serving.onnx_export import export_onnx
 from keras_transformer.serving.shards import ShardReport, translate_shards
 from keras_transformer.serving.translator import Translator
 

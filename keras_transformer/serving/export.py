@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
@@ -21,6 +21,9 @@ from keras_transformer.serving.server_files import write_server_files
 
 if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
+
+LoadedModel: TypeAlias = Any
+"""What `tf.saved_model.load` returns; TensorFlow ships no types."""
 
 
 def export(
@@ -90,7 +93,7 @@ def export(
 
     Raises:
         ValueError: when `path` exists, the graph has an operation that is not allowed, or `card`
-            is no dictionary that JSON can hold.
+            is not a dictionary that JSON can hold.
 
     Example:
 
@@ -135,7 +138,7 @@ def arguments_of_translate(
     """Returns the arguments of the signature `translate` beside `text`, alike for all texts.
 
     Args:
-        inputs: the names of the signature's inputs, of which few vocabularies have tags.
+        inputs: the names of the signature's inputs. Few vocabularies have tags.
         count: how many texts there are.
         source_tag, target_tag, split_sentences, num_hypotheses: the options; None, or 0 of
             hypotheses, for the export's own.
@@ -152,7 +155,7 @@ def arguments_of_translate(
     return {name: tf.fill([count], value) for name, value in values.items()}
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike) -> LoadedModel:
     """Loads an exported translator; call its `signatures`.
 
     `tf.saved_model.load` after `import tensorflow_text` does the same without this package.

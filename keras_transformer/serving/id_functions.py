@@ -39,7 +39,8 @@ def largest_batches(lengths: Sequence[int], max_batch_tokens: int) -> list[int]:
 
 def size_index(sizes: Sequence[int], needed: tf.Tensor) -> tf.Tensor:
     """Returns the index of the first of the ascending `sizes` that is at least `needed`."""
-    return tf.searchsorted(tf.constant(sizes, tf.int32), tf.reshape(needed, [1]))[0]
+    sought = tf.reshape(needed, [1])  # -> (1,)
+    return tf.searchsorted(tf.constant(sizes, tf.int32), sought)[0]
 
 
 def is_ids(tensor: tf.Tensor) -> bool:
@@ -220,7 +221,7 @@ def most_attended(alignments: tf.Tensor, is_text: tf.Tensor) -> tf.Tensor:
     """Returns the source position that each output token attends to most, int32 (rows, length).
 
     `alignments` are (rows, length, source). `is_text` (rows, source) is False at padding and at
-    the end of the sentence, which are no part of the text.
+    the end of the sentence, which are not part of the text.
     """
     weights = tf.where(is_text[:, None, :], alignments, -1.0)
     return tf.argmax(weights, axis=-1, output_type=tf.int32)
@@ -260,7 +261,7 @@ class IdFunctions(tf.Module):
             (rows, prefix), limits and penalties (rows,).
         align_ids: `(source_ids, text_starts)` to the ids of the best hypothesis and the source
             position of each token, both (rows, longest_output). What stands before `text_starts`
-            (rows,) is no text, such as a language code.
+            (rows,) is not text, such as a language code.
         score_ids: `(source_ids, target_ids)` to log-probabilities (rows,).
         encode_ids: `(source_ids)` to the sum of the encoder's vectors over each row's tokens,
             (rows, d_model).
@@ -271,6 +272,7 @@ class IdFunctions(tf.Module):
         self,
         model: keras.Model,
         search: Search,
+        *,
         max_length: int | None,
         max_source_length: int,
         max_batch_tokens: int,

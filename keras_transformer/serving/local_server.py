@@ -57,7 +57,7 @@ def serve(
         say("Compiling for one short text and for several ...")
         runner.warm_up()
     if options.replay:
-        say("Replaying the export's warm-up requests, each of which compiles ...")
+        say("Replaying the export's warm-up requests; each compiles ...")
         say(f"Replayed {runner.replay(directory)} requests.")
     app = make_app(runner, signature_definitions(directory), options, version)
     config = uvicorn.Config(
@@ -67,7 +67,7 @@ def serve(
         log_level="warning",
         timeout_graceful_shutdown=int(options.timeout) + 1,
     )
-    server = AnnouncedServer(config)
+    server = AnnouncedServer(config, f"{addresses_of(options.name, version)[0]}:predict")
 
     def at_signal(*_: Any) -> None:  # uvicorn stops cleanly at it, and then sends it once more
         if not server.started:
@@ -81,7 +81,11 @@ def serve(
 
 
 class AnnouncedServer(uvicorn.Server):
-    """Says so when it listens."""
+    """Says so when it listens, with a request to try."""
+
+    def __init__(self, config: uvicorn.Config, predict: str) -> None:
+        super().__init__(config)
+        self.predict = predict
 
     async def startup(self, sockets: Any = None) -> None:
         """Starts, and tells where."""
@@ -89,6 +93,8 @@ class AnnouncedServer(uvicorn.Server):
         if self.started:
             address = f"http://{self.config.host}:{self.config.port}/"
             print(f"Serving on {address} ; Ctrl-C stops.", flush=True)
+            body = json.dumps({"instances": ["A text."]})
+            print(f"  curl -d '{body}' {address.rstrip('/')}{self.predict}", flush=True)
 
 
 def make_app(

@@ -145,19 +145,24 @@ def input_conventions(translator: "Translator") -> list[str]:
     if is_same(source, " ".join(words).upper(), " ".join(words).lower()):
         inputs.append("Capitals are read as small letters.")
     if is_same(source, "\N{LATIN SMALL LIGATURE FI}", "fi"):
-        inputs.append("Variants of a character are read as one (NFKC).")
+        inputs.append(
+            "A variant of a character, such as \N{LATIN SMALL LIGATURE FI}, is read as what it "
+            "stands for, unless the vocabulary has it."
+        )
     if is_same(source, "  ".join(words), "\n".join(words)) and len(words) > 1:
         inputs.append("Runs of white space, line breaks too, are read as one space.")
     inputs += tag_conventions(translator)
-    parts = f"into at most {translator.max_segments} parts"
+    what, parts = "text", f" into at most {translator.max_segments} parts"
     if translator.split_sentences:
         inputs.append("Each sentence of a text is translated on its own.")
-        parts = "again"
+        what, parts = "sentence", ""
     else:
         inputs.append("A text that fits is read whole, whatever sentences it has.")
-    joined = f"What stands for the parts is joined by {translator.separator!r}."
     longest = translator.max_source_length - translator.source_eos
-    inputs.append(f"{longest} tokens are read at once; what is longer is divided {parts}. {joined}")
+    inputs.append(
+        f"A {what} of more than {longest} tokens is divided{parts}. The outputs of the parts are "
+        f"joined by {translator.separator!r}."
+    )
     return inputs
 
 

@@ -21,8 +21,9 @@ def inputs_of(
 ) -> tuple[str, dict[str, np.ndarray], bool]:
     """What a request asks for: signature, {input: array (rows,)}, and whether it came by rows.
 
-    `instances` is a list of rows, each {input: value}, or the value where there is one input;
-    `inputs` is {input: list of values}, or the list. A string that is no UTF-8 is {"b64": ...}.
+    `instances` is a list of rows, each {input: value}. `inputs` is {input: list of values}. Where
+    there is one input, the value or the list alone will do. A string that is not UTF-8 is
+    {"b64": ...}.
     """
     try:
         request = json.loads(body)
@@ -111,7 +112,7 @@ def values_of(array: np.ndarray) -> list[Any]:
     """An array as lists; strings of bytes as text."""
     if array.dtype != object:
         if not np.all(np.isfinite(array)):
-            raise Refused(500, "the model gave what is no number")
+            raise Refused(500, "the model gave what is not a number")
         return array.tolist()
     if array.ndim == 1:
         return [value.decode("utf-8", "replace") for value in array]

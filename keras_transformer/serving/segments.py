@@ -63,7 +63,7 @@ class Parts(NamedTuple):
 
 
 class Division(NamedTuple):
-    """Which tokens of which part each segment has.
+    """The tokens of a part that each segment has.
 
     Attributes:
         splits: int64 (rows + 1,), where rows of the parts' tokens begin, and where the last ends.
@@ -152,7 +152,8 @@ class SegmentSplitter(tf.Module):
         # Where rows end in the tokens of all parts, one part behind the other.
         part_starts = tf.cast(tokens.row_splits, tf.int32)
         long_starts = tf.boolean_mask(part_starts[:-1], is_long)
-        ends = tf.concat([part_starts, tf.reshape(long_starts[:, None] + cuts, [-1])], axis=0)
+        inner_ends = tf.reshape(long_starts[:, None] + cuts, [-1])  # -> (cuts of all long parts,)
+        ends = tf.concat([part_starts, inner_ends], axis=0)
         marks = tf.scatter_nd(ends[:, None], tf.ones_like(ends), part_starts[-1:] + 1)
         splits = tf.cast(tf.where(marks > 0)[:, 0], tf.int32)
         # -> (rows,), the part of each row; a part without tokens has no row

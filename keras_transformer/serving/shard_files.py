@@ -109,7 +109,7 @@ class TextShard(Shard):
             return Row(b"", "is not valid UTF-8", shown, {})
 
     def parse(self, line: bytes, shown: str, number: int) -> Row:
-        """The row of a line of bearable length; `UnicodeError` where it is no UTF-8."""
+        """The row of a line of bearable length; `UnicodeError` where it is not UTF-8."""
         line.decode("utf-8")
         return Row(line, "", shown, {})
 
@@ -147,9 +147,9 @@ class JsonShard(TextShard):
         try:
             record = json.loads(decoded)
         except (ValueError, RecursionError):
-            return Row(b"", "is no JSON", shown, {})
+            return Row(b"", "is not JSON", shown, {})
         if not isinstance(record, dict):
-            return Row(b"", "is no JSON object", shown, {})
+            return Row(b"", "is not a JSON object", shown, {})
         if self.output_field in record:
             raise ValueError(
                 f"{self.path}: line {number} has a field {self.output_field!r} already. Give "
@@ -157,7 +157,7 @@ class JsonShard(TextShard):
             )
         text: Any = record.get(self.field)
         if not isinstance(text, str):
-            found = "is no string" if self.field in record else "is missing"
+            found = "is not a string" if self.field in record else "is missing"
             return Row(b"", f"its field {self.field!r} {found}", shown, record)
         try:
             return Row(text.encode("utf-8"), "", shown, record)

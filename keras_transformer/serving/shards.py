@@ -105,9 +105,9 @@ def translate_shards(
     on one machine, or on a file system that all machines lock, may share a directory: each file
     is translated by one of them.
 
-    A row that cannot be translated has an empty line, or null. `NAME.wrong.jsonl` tells its
-    number and why: text that is no UTF-8, or longer than the model reads; a line that is no JSON,
-    has no such field, or no string in it.
+    A row that cannot be translated has an empty line, or null. `NAME.wrong.jsonl` tells its number
+    and why. Text may be other than UTF-8, or longer than the model reads. A line may be other than
+    JSON, without the field, or without a string in it.
 
     Args:
         model: the directory of a SavedModel that `export` wrote.
@@ -372,7 +372,7 @@ class WrongRows:
                 os.unlink(self.stream.name)
 
     def add(self, number: int, reason: str, text: str) -> None:
-        """Adds row `number`, the first of which is 1."""
+        """Adds row `number`; the first row is 1."""
         if self.stream is None:
             self.stream = open(f"{self.path}{PART}", "w", encoding="utf-8")  # noqa: SIM115
         row = {"row": number, "reason": reason, "input": text[:SHOWN]}

@@ -120,7 +120,7 @@ class SignatureRunner:
             "requests_waiting", "Requests in the queue.", registry=registry
         ).set_function(lambda: len(self.queue))
         prometheus_client.Gauge(
-            "compiled_shapes", "Shapes met, each of which was compiled.", registry=registry
+            "compiled_shapes", "Shapes met; each was compiled.", registry=registry
         ).set_function(self.compiled_shapes)
 
     def compiled_shapes(self) -> int:

@@ -38,8 +38,9 @@ def spans_of(tokenizer: Tokenizer, ids: tf.Tensor) -> Spans:
     up_to_here = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
     # -> (rows, length, length), the ids up to each
     beginnings = tf.where(up_to_here[None], ids[:, None, :], tokenizer.pad_id)
+    # -> (rows * length, length)
     texts = tokenizer.detokenize(tf.reshape(beginnings, [rows * length, length]))
-    ends = tf.reshape(tf.strings.length(texts), [rows, length])
+    ends = tf.reshape(tf.strings.length(texts), [rows, length])  # -> (rows, length)
     # A character that is spelled in several pieces reads as something longer until the last.
     later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
     ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)

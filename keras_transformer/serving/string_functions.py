@@ -108,7 +108,7 @@ class StringFunctions(tf.Module):
         separator: joins the translations of a text's segments.
         split_sentences: whether texts are divided into their sentences.
         source_tag: a tag that the model reads before each segment, where its text has none.
-        target_tag: a tag that every translation begins with, and that is no part of its text.
+        target_tag: a tag that every translation begins with, and that is not part of its text.
         source_eos: whether sources end in `eos_id`.
     """
 
@@ -401,7 +401,7 @@ class StringFunctions(tf.Module):
         return tagged(text, self.source_tokenizer, self.source_tag, asked)
 
     def _targets(self, text: tf.Tensor, asked: tf.Tensor | None = None) -> TaggedTexts:
-        """The same of targets, or of what they begin with."""
+        """Those of targets, or of what they begin with."""
         return tagged(text, self.target_tokenizer, self.target_tag, asked)
 
     def _search(
@@ -416,12 +416,13 @@ class StringFunctions(tf.Module):
         """The `Hypotheses` of ids (rows, hypotheses, length) and scores (rows, hypotheses)."""
         flat = tf.reshape(ids, [-1, tf.shape(ids)[2]])  # -> (rows * hypotheses, length)
         texts = self.target_tokenizer.detokenize(flat)
+        # -> (rows, hypotheses)
         return Hypotheses(tf.reshape(texts, tf.shape(scores)), scores)
 
     def _written_pieces(self, ids: tf.Tensor, positions: tf.Tensor) -> WrittenPieces:
         """The `WrittenPieces` of the ids (rows, length) of hypotheses."""
         model = self.id_functions.model
-        if self.target_tag is not None:  # it is no part of the text
+        if self.target_tag is not None:  # it is not part of the text
             ids = tf.pad(ids[:, 1:], [[0, 0], [0, 1]], constant_values=model.pad_id)
             positions = tf.pad(positions[:, 1:], [[0, 0], [0, 1]])
         is_piece = (ids != model.pad_id) & (ids != model.eos_id)

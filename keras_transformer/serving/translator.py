@@ -162,18 +162,19 @@ class Translator:
         split_sentences: whether each sentence of a text is translated on its own, however short
             the text is. Use True for a model of single sentences, which may leave out all but the
             first. Use False for documents, and for texts that have no sentences.
-        source_tag: one of `source_tokenizer.tags`, such as a language code, which the model reads
-            before every text and before each part of a text that is divided. A tag that the text
-            itself begins with takes its place, where the tokenizer has `leading_tags`.
+        source_tag: one of `source_tokenizer.tags`, such as a language code. The model reads it
+            before every text, and before each part of a divided text. A tag that the text itself
+            begins with takes its place, where the tokenizer has `leading_tags`.
         target_tag: one of `target_tokenizer.tags`, which the model's output begins with. It is
-            no part of the translation. It counts as the first token, in lengths and in scores.
+            not part of the translation. It counts as the first token, in lengths and in scores.
         source_eos: whether sources end in `eos_id`, as `translation_dataset` makes them. False is
             for models that were trained without, such as some of OpenNMT.
         layout: how the matrices of an export are stored, which decides its speed on a processor.
-            "rows" are as in the model. "columns" are transposed: with AVX2 and without AVX-512
-            XLA multiplies few rows faster by matrices that no cache holds. "auto" chooses by the
-            processor of this machine, for a `Transformer` of at least 32 MiB. Name the layout for a
-            server of another kind. With "columns" a copy of the model translates here too.
+            With "rows" they are as in the model. "columns" are transposed: with AVX2 and without
+            AVX-512 XLA multiplies few rows faster by matrices that no cache holds. "auto" chooses
+            by the processor of this machine, for a `Transformer` of at least 32 MiB. Name the
+            layout for a server of another kind. With "columns" a copy of the model translates here
+            too.
 
     Attributes:
         model: the argument. With `quantize` or "columns" a copy of it translates, so further
@@ -212,6 +213,7 @@ class Translator:
         target_tokenizer: Tokenizer | None = None,
         search: Search | None = None,
         max_length: int | None = None,
+        *,
         max_source_length: int | None = None,
         max_batch_tokens: int = 2048,
         jit_compile: bool = True,
@@ -348,6 +350,7 @@ class Translator:
         max_length: int | None = None,
         num_hypotheses: int | None = None,
         prefixes: Sequence[str] | None = None,
+        *,
         split_sentences: bool | None = None,
         source_tag: str | None = None,
         target_tag: str | None = None,
@@ -429,7 +432,7 @@ class Translator:
 
         A pair is (target, source), a slice of the translation and one of the text, in bytes of
         UTF-8. The source is where the decoder's last layer attended most. Attention shows where
-        the model looked. It is no proof of what caused a word. Pairs are in the order in which the
+        the model looked. It does not prove what caused a word. Pairs are in the order in which the
         model wrote: from the end of each segment where the target tokenizer reverses.
         """
         names = ("target_start", "target_end", "source_start", "source_end")

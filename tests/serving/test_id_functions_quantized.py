@@ -34,6 +34,7 @@ def quantized():
     return Translator(own.model, own.source_tokenizer, **options)
 
 
+@pytest.mark.slow
 def test_it_translates_what_the_model_does_and_leaves_the_model_alone():
     weights = [weight.copy() for weight in translator().model.get_weights()]
     tokenizer, eos_id = translator().source_tokenizer, translator().model.eos_id

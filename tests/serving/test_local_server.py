@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -42,6 +43,7 @@ class Server:
         while not lines or "Serving on" not in lines[-1]:
             lines.append(self.process.stdout.readline())
             assert lines[-1], f"the server ended: {lines}"
+        self.request = self.process.stdout.readline()
         address = f"http://127.0.0.1:{self.port}"
         for _ in range(100):  # it says so just before it listens
             try:
@@ -104,6 +106,15 @@ def test_it_answers_as_python_does_in_both_forms(server):
     assert rows["predictions"][0]["translations"][0].startswith("G")
     status, rows = server.post({"instances": ["abc"]}, "/v1/models/translator/versions/2:predict")
     assert rows["predictions"][0]["translation"] == "CBA"
+
+
+def test_it_prints_a_request_that_can_be_pasted(server):
+    curl, option, body, address = shlex.split(server.request)
+    assert (curl, option) == ("curl", "-d")
+    assert address.startswith(f"{server.address}/")
+    status, answer = server.post(body.encode(), address.removeprefix(server.address))
+    assert status == 200
+    assert [sorted(row) for row in answer["predictions"]] == [["score", "translation", "truncated"]]
 
 
 def test_it_tells_what_it_serves(server):

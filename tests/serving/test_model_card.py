@@ -16,7 +16,7 @@ from keras_transformer.text import (
 from tests.serving.trained import CARD, translator
 
 TEXTS = ["Ein müder Hund läuft.", "Der finale Hund"] * 9
-FOLDS, NFKC = "Capitals are read as small letters.", "Variants of a character"
+FOLDS, NFKC = "Capitals are read as small letters.", "A variant of a character"
 SPACES, SMALL = "Runs of white space", "Small letters alone."
 
 
@@ -65,12 +65,13 @@ def test_lengths_and_sentences_are_those_of_the_translator():
     found = conventions(letters, max_source_length=33, max_length=7, max_segments=3, separator="|")
     assert "A text that fits is read whole, whatever sentences it has." in found["input"]
     assert found["input"][-1] == (
-        "32 tokens are read at once; what is longer is divided into at most 3 parts. "
-        "What stands for the parts is joined by '|'."
+        "A text of more than 32 tokens is divided into at most 3 parts. The outputs of the parts "
+        "are joined by '|'."
     )
     assert found["output"][-1] == "At most 7 tokens, the end counted."
     divides = conventions(letters, split_sentences=True)
     assert "Each sentence of a text is translated on its own." in divides["input"]
+    assert divides["input"][-1].startswith("A sentence of more than 255 tokens is divided. The ")
     assert divides["output"][-1] == "At most 50 tokens more than were read."
 
 

@@ -118,6 +118,6 @@ def test_answers_come_as_they_were_asked_for():
     assert answer_of(outputs, False) == {"outputs": {key: [row[key]] for key in row}}
     assert answer_of({"only": np.array([1, 2])}, True) == {"predictions": [1, 2]}
     assert answer_of({"only": np.array([1, 2])}, False) == {"outputs": [1, 2]}
-    with pytest.raises(Refused, match="no number") as refusal:
+    with pytest.raises(Refused, match="not a number") as refusal:
         answer_of({"score": np.array([1.0, np.nan])}, True)
     assert refusal.value.status == 500

@@ -123,7 +123,7 @@ def test_json_keeps_its_other_fields(translate, tmp_path):
     wrong = objects_of(tmp_path / "out" / "a.jsonl.wrong.jsonl")
     assert [row["row"] for row in wrong] == [2, 3, 5, 6, 7, 8]
     assert [row["reason"] for row in wrong[:2]] == [
-        "its field 'text' is no string",
+        "its field 'text' is not a string",
         "its field 'text' is missing",
     ]
 

@@ -108,7 +108,11 @@ def test_the_model_itself_translates_unless_columns_are_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"layout": "rows"}, {"layout": "columns"}, {"quantize": "int8"}]
+    "options",
+    [
+        {"quantize": "int8"},
+        *(pytest.param({"layout": name}, marks=pytest.mark.slow) for name in ("rows", "columns")),
+    ],
 )
 def test_an_export_has_the_changes_of_lora_in_its_matrices(options):
     tokenizer = CharacterTokenizer.train(["abcdefg"])

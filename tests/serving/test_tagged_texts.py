@@ -121,6 +121,7 @@ def test_a_tag_of_the_text_itself_comes_first():
     assert_same(own.n_best(texts[:1])[0], by_hand(" a man", ">>fra<<"))
 
 
+@pytest.mark.slow
 def test_every_part_of_a_divided_text_has_the_tag():
     own = translator(">>fra<<", ">>deu<<")
     words = "a man rides a brown horse two dogs play in the snow! she said a man (ever)"
@@ -322,6 +323,7 @@ def test_an_export_gives_the_same_in_a_clean_process(tmp_path):
     assert found == answers(own.string_functions.signatures, texts)
 
 
+@pytest.mark.slow
 def test_an_export_takes_the_tags(tmp_path, export_only):
     export_only("translate_tagged")
     own = translator(">>fra<<", ">>deu<<")

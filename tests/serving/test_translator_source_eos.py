@@ -9,7 +9,7 @@ import pytest
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.serving.model_card import text_conventions
-from keras_transformer.serving.onnx_and_litert import settings_of
+from keras_transformer.serving.portable_files import settings_of
 from keras_transformer.text import CharacterTokenizer
 
 LETTERS = CharacterTokenizer("abcdefg")
@@ -36,6 +36,7 @@ def ids(text, *end):
     return np.array([[*LETTERS.tokenize([text]).to_list()[0], *end]], "int32")
 
 
+@pytest.mark.slow
 def test_the_model_reads_the_tokens_alone(model, without):
     for text, found in zip(TEXTS[:3], without.n_best(TEXTS[:3]), strict=True):
         expected = model.generate(ids(text), GreedySearch(), max_length=7)
@@ -68,7 +69,7 @@ def test_one_more_token_is_read_at_once(model, without):
 
 
 def test_what_is_said_of_it_is_true(model, without):
-    assert text_conventions(without)["input"][-1].startswith("32 tokens are read at once")
+    assert text_conventions(without)["input"][-1].startswith("A text of more than 32 tokens")
     assert settings_of(without)["source_eos"] is False
     assert settings_of(translator_of(model))["source_eos"] is True
     with pytest.raises(ValueError, match="`source_eos` must be.*source_eos='no'"):

@@ -1,0 +1,88 @@
+"""The ONNX file of a translator: what is in it, its card, 8-bit integers, and what is refused."""
+
+import json
+
+import pytest
+
+from keras_transformer import BeamSearch, Sampling
+from keras_transformer.serving import Translator, export_onnx
+from keras_transformer.serving.portable_translator import PortableTranslator
+from tests.serving.trained import translator, words
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def other_search(search):
+    made = translator()
+    return Translator(
+        made.model, made.source_tokenizer, search=search, jit_compile=False, max_length=12
+    )
+
+
+@pytest.fixture(scope="module")
+def integers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "int8"
+    export_onnx(translator(), path, quantization="int8", card={"data": "made up"})
+    return path
+
+
+def test_weights_become_integers_also_inside_the_loop(integers):
+    from tests.serving.onnx_runs import loop_body
+
+    model = onnx.load(str(integers / "translator.onnx"))
+    kinds = [node.op_type for node in loop_body(model).node]
+    # Of the decoder's layer: 4 for each attention but the keys and values of the memory, 2 of the
+    # feed-forward part; and the logits.
+    assert kinds.count("MatMulInteger") == 9
+    texts = words(50, seed=53)
+    same = zip(PortableTranslator(integers)(texts), translator()(texts), strict=True)
+    # Without instructions for integers (VNNI), onnxruntime's sums of two products may saturate.
+    assert sum(one == other for one, other in same) >= 35
+
+
+def test_the_card_says_what_the_file_is(integers):
+    card = json.loads((integers / "model_card.json").read_text(encoding="utf-8"))
+    assert card["data"] == "made up"
+    assert card["quantization"] == "int8"
+    assert card["search"]["settings"]["beam_size"] == 3
+    assert {"Loop", "MatMulInteger", "TopK"} <= set(card["operations"])
+
+
+def test_shapes_are_named(integers):
+    graph = onnx.load(str(integers / "translator.onnx")).graph
+    names = {
+        value.name: [axis.dim_param for axis in value.type.tensor_type.shape.dim]
+        for value in (*graph.input, *graph.output)
+    }
+    assert names == {
+        "source_ids": ["batch", "source"],
+        "ids": ["batch", "hypotheses", "length"],
+        "scores": ["batch", "hypotheses"],
+        "lengths": ["batch", "hypotheses"],
+    }
+
+
+def test_sampling_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(ValueError, match="random operations of ONNX .*search=Sampling"):
+        export_onnx(other_search(Sampling(seed=1)), tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_card_that_says_the_quantization_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="must not have 'quantization'"):
+        export_onnx(translator(), tmp_path / "x", card={"quantization": "int4"})
+
+
+def test_another_quantization_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`quantization` must be one of.*'int4'"):
+        export_onnx(translator(), tmp_path / "x", quantization="int4")
+
+
+@pytest.mark.slow
+def test_two_exports_are_the_same_bytes(tmp_path):
+    files = []
+    for name in ("one", "two"):
+        export_onnx(other_search(BeamSearch(2)), tmp_path / name)
+        files.append((tmp_path / name / "translator.onnx").read_bytes())
+    assert files[0] == files[1]
