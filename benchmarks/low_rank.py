@@ -4,10 +4,11 @@
 
 The directory is a Marian model, such as the one that `benchmarks.fine_tuning` trains. `--data`
 holds train and val texts, `.en` and `.de`. Each way of training is a process of its own, which
-prints a row of the table: numbers that are trained, MiB of the optimizer, the peak of the process
-beyond what it held before it trained, seconds an epoch, and BLEU (greedy, sacreBLEU 13a) on the
-validation texts. Last, a low-rank change leaves on three ways, and each way's translations are
-compared with those of this process. A row that was measured is not measured again.
+prints a row of the table. The row has the numbers that are trained, the MiB of the optimizer, and
+the seconds of an epoch. It also has the peak memory beyond that before training, and BLEU on the
+validation texts (greedy, sacreBLEU 13a). Last, a low-rank change leaves on three ways, and each
+way's translations are compared with those of this process. A row that was measured is not measured
+again.
 """
 
 import argparse

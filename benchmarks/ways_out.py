@@ -6,10 +6,10 @@ Takes the directory of a run of `keras-transformer train` or `import` with sente
 vocabularies. The run goes to Hugging Face and comes back by `import`, so that all have the search
 of Hugging Face. A line says whether its weights are the same bits. What came back goes to the other
 engines. Each translates all texts in a process of its own, in batches of texts of similar lengths.
-The table has the number of translations that are ours, BLEU (sacreBLEU, 13a), and the target pieces
-a second of the best round on `--threads` processors. Below it stands by how much our model prefers
-one of two translations that differ: a difference of rounding is a tie. Exports stay in `--output`,
-and for each engine the translations that are not ours, with their scores.
+The table has the number of translations equal to ours and BLEU (sacreBLEU, 13a). It also has the
+target pieces a second of the best round on `--threads` processors. Below it stands by how much our
+model prefers one of two translations that differ: a difference of rounding is a tie. Exports stay
+in `--output`, and for each engine the translations that are not ours, with their scores.
 """
 
 import argparse
@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 TIE = 1e-4  # scores that are nearer than this are one in float32
 ENGINES = {  # the directory of each, and what the table calls it
     "saved-model": "our SavedModel",
+    "saved-model-early": "our SavedModel, early_stopping=True",
     "saved-model-int8": "our SavedModel, int8",
     "hugging-face": "Hugging Face",
     "ctranslate2": "CTranslate2",
@@ -73,7 +74,7 @@ def compared(args, engine, different):
     """Writes the translations that are not ours with their scores, and sums up the differences.
 
     A score is the log-probability under our model, divided by the length to the power of the run's
-    length penalty, as the search of all engines has it.
+    length penalty. The search of all engines has this score.
     """
     import tensorflow as tf
 
@@ -95,9 +96,9 @@ def compared(args, engine, different):
     gains = scores[1] - scores[0]
     ties = sum(abs(gains) < TIE)
     return (
-        f"{ENGINES[engine]}: {len(gains)} differ; {ties} are ties (scores within {TIE:g}), in "
-        f"{sum(gains >= TIE)} the score of the other one is higher, by at most {max(gains):.4f}, "
-        f"and in {sum(gains <= -TIE)} lower, by at most {-min(gains):.4f}"
+        f"{ENGINES[engine]}: {len(gains)} differ; {ties} are ties (scores within {TIE:g}). The "
+        f"other's score is higher in {sum(gains >= TIE)}, by at most {max(gains):.4f}. It is lower "
+        f"in {sum(gains <= -TIE)}, by at most {-min(gains):.4f}"
     )
 
 
@@ -128,8 +129,20 @@ def export(args):
     }
     for engine in args.engines:
         directory = args.output / engine
-        if not directory.exists():
+        if engine == "saved-model-early" and not directory.exists():
+            export_early(back, directory)
+        elif not directory.exists():
             command("export", back, *options[engine], "--output", directory)
+
+
+def export_early(run, directory):
+    """Writes a SavedModel whose beam search stops as soon as it has its hypotheses."""
+    from keras_transformer.decoding import BeamSearch
+    from keras_transformer.recipes import load_translator
+
+    search = load_translator(run).search
+    early = BeamSearch.from_config({**search.get_config(), "early_stopping": True})
+    load_translator(run, search=early).export(directory)
 
 
 def command(*arguments):

@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_transformer import arguments
@@ -46,11 +47,12 @@ def load_ctranslate2(
     directory: str | PathLike[str],
     source_tokenizer: str | PathLike[str] | None = None,
     target_tokenizer: str | PathLike[str] | None = None,
+    *,
     tokenization: Tokenization = "sentencepiece",
     tags: Sequence[str] | None = None,
     source_eos: bool | None = None,
     search: Search | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     **options: Any,
 ) -> Translator:
     """Reads a translation model that CTranslate2 wrote, such as one of OpenNMT or Argos.

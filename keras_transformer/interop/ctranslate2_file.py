@@ -1,7 +1,7 @@
 """Reads `model.bin` of a CTranslate2 directory, binary versions 2 to 6.
 
-The file is the version, the kind of model and its revision, then each variable: its name, its
-shape, its dtype, its bytes; from version 3 on other names of variables follow.
+The file is the version, the kind of model and its revision, then each variable. A variable is its
+name, its shape, its dtype and its bytes. From version 3 on other names of variables follow.
 """
 
 import math
@@ -53,7 +53,7 @@ class CTranslate2File(TensorFile):
         path: of the file.
 
     Raises:
-        ValueError: when the file is no `model.bin` of these versions, or damaged.
+        ValueError: when the file is not a `model.bin` of these versions, or damaged.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:

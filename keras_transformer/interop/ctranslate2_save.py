@@ -1,6 +1,8 @@
 """Writes a translator as a directory of CTranslate2."""
 
 import dataclasses
+import warnings
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION_BIAS,
     places,
 )
+from keras_transformer.interop.files import shown
 from keras_transformer.interop.token_rows import NEVER
 from keras_transformer.interop.weights import read_weights, weight_shapes
 from keras_transformer.layers import PositionalEncoding, RotaryPositionalEncoding
@@ -62,7 +65,8 @@ def save_ctranslate2(
     `source.spm` and `target.spm`. CTranslate2 gets tokens, and adds the end of sources itself. It
     knows no search: give it `beam_size` and `length_penalty`. What a search here never writes
     (padding, the start, `suppressed_ids`) has the logit bias -1e9 in a model with `logits_bias`, as
-    all of OPUS-MT. For another model give `suppress_sequences`. Its scores are sums divided by
+    all of OPUS-MT. For another model give `suppress_sequences`. A warning names the tags and the
+    forbidden tokens that the caller must give. Its scores are sums divided by
     `length ** length_penalty`, as with `BeamSearch(length_formula="power", early_stopping=True)`.
     What starts a text, such as a language code, is a token there: the first of the source, or the
     `target_prefix`.
@@ -101,6 +105,7 @@ def save_ctranslate2(
             ) from error
     check_settings(translator)
     vocabularies = vocabularies_of(translator)
+    warn_of_what_is_left_out(translator, vocabularies)
     spec = spec_of(translator.model, specs)
     for variable, values in variables_of(translator).items():
         if "float16" in (quantization or "") and variable == PROJECTION_BIAS:
@@ -118,6 +123,26 @@ def save_ctranslate2(
         for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
             if isinstance(tokenizer, SentencePieceTokenizer):
                 (Path(folder) / f"{side}.spm").write_bytes(tokenizer.model)
+
+
+def warn_of_what_is_left_out(translator: Translator, vocabularies: Sequence[Vocabulary]) -> None:
+    """Warns of what a directory has no place for, and says how its caller gives it."""
+    said = []
+    if translator.source_tag is not None:
+        said.append(f"begin each source with {translator.source_tag!r}")
+    if translator.target_tag is not None:
+        said.append(f"give target_prefix=[[{translator.target_tag!r}]]")
+    model = translator.model
+    forbidden = {*translator.search.suppressed_ids} - {model.pad_id, model.bos_id}
+    if forbidden and not model.logits_bias:
+        tokens = [[vocabularies[1].tokens[index]] for index in sorted(forbidden)]
+        said.append(f"give suppress_sequences={shown(tokens)}")
+    if said:
+        warnings.warn(
+            f"CTranslate2's files have no place for tags and forbidden tokens: {', '.join(said)} "
+            "when you translate.",
+            stacklevel=3,
+        )
 
 
 def import_specs() -> Any:
@@ -273,7 +298,7 @@ def tokens_of(tokenizer: Tokenizer, size: int) -> list[str]:
 
 
 def renamed(tokens: list[str], names: dict[int, str]) -> list[str]:
-    """Returns tokens of which some ids have other names; who had such a name gets the old one."""
+    """Returns tokens with other names for some ids; who had such a name gets the old one."""
     tokens = list(tokens)
     for index, name in names.items():
         if tokens[index] != name:

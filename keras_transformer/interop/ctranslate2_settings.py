@@ -21,7 +21,7 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION,
     PROJECTION_BIAS,
 )
-from keras_transformer.interop.files import read_json, shown
+from keras_transformer.interop.files import checked_flag, checked_number, read_json, shown
 from keras_transformer.layers import (
     LearnedPositionalEncoding,
     PositionalEncoding,
@@ -69,7 +69,6 @@ def read_config(directory: Path, file: CTranslate2File) -> dict[str, Any]:
     if path.exists():
         given = read_json(path)
         config |= {name: given[name] for name in CONFIG if name in given}
-        config["layer_norm_epsilon"] = config["layer_norm_epsilon"] or 1e-5
     elif file.version >= 6:
         raise ValueError(
             f"{directory} must hold config.json. Received: none, with a model.bin of version "
@@ -84,18 +83,19 @@ def read_config(directory: Path, file: CTranslate2File) -> dict[str, Any]:
             config["decoder_start_token"] = None
         config["add_source_bos"] = bool(setting(file, "with_source_bos", 0))
         config["add_source_eos"] = bool(setting(file, "with_source_eos", 0))
+    for name in ("add_source_bos", "add_source_eos"):
+        checked_flag(path, name, config[name])
     if config["add_source_bos"]:
         raise ValueError(
             f"{directory}: `add_source_bos` must be false, because a `Translator` puts nothing "
             "before sources. Received: true"
         )
-    kinds = {name: type(value) for name, value in CONFIG.items()}
-    kinds["decoder_start_token"] = str
-    for name, kind in kinds.items():
-        if not isinstance(config[name], kind):
-            raise ValueError(
-                f"{path}: `{name}` must be a {kind.__name__}. Received: {shown(config[name])}"
-            )
+    if config["layer_norm_epsilon"] is None:
+        config["layer_norm_epsilon"] = CONFIG["layer_norm_epsilon"]
+    checked_number(path, "layer_norm_epsilon", config["layer_norm_epsilon"], 1e-12, 1)
+    for name in ("unk_token", "bos_token", "eos_token", "decoder_start_token"):
+        if not isinstance(config[name], str):
+            raise ValueError(f"{path}: `{name}` must be a string. Received: {shown(config[name])}")
     return config
 
 

@@ -4,6 +4,7 @@ All errors are a `ValueError` of one line, and nothing is read that is larger th
 """
 
 import json
+import os
 import reprlib
 from collections.abc import Iterable
 from os import PathLike
@@ -12,6 +13,8 @@ from typing import Any, NoReturn
 
 MAX_SETTINGS = 4 * 2**20  # bytes
 MAX_VOCABULARY = 64 * 2**20  # bytes: tokenizer files of large models have 32 MiB
+MAX_SIZE = 2**31 - 1  # of what a setting counts
+MAX_BEAMS = 1000
 LFS_POINTER = b"version https://git-lfs"
 
 _short = reprlib.Repr()
@@ -25,12 +28,54 @@ def shown(value: Any) -> str:
     return _short.repr(value)
 
 
+def checked_integer(
+    where: str | PathLike[str], name: str, value: Any, least: int = 0, most: int = MAX_SIZE
+) -> int:
+    """Returns the value of a setting, or raises `ValueError` unless it is an integer in a range.
+
+    Args:
+        where: the file that has the setting.
+        name: of the setting.
+        value: of the setting, of any type.
+        least, most: the range, both included.
+    """
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(
+            f"{where}: `{name}` must be an integer from {least} to {most}. "
+            f"Received: {name}={shown(value)}"
+        )
+    return value
+
+
+def checked_number(
+    where: str | PathLike[str], name: str, value: Any, least: float, most: float
+) -> float:
+    """Returns the value of a setting, or raises `ValueError` unless it is a number in a range."""
+    is_number = type(value) in (int, float)
+    if not is_number or not least <= value <= most:  # NaN is in no range
+        raise ValueError(
+            f"{where}: `{name}` must be a number from {least} to {most}. "
+            f"Received: {name}={shown(value)}"
+        )
+    return float(value)
+
+
+def checked_flag(where: str | PathLike[str], name: str, value: Any) -> bool:
+    """Returns the value of a setting, or raises `ValueError` unless it is true or false."""
+    if type(value) is not bool:
+        raise ValueError(
+            f"{where}: `{name}` must be true or false. Received: {name}={shown(value)}"
+        )
+    return value
+
+
 def checked_file(path: str | PathLike[str], max_bytes: int | None = None) -> Path:
     """Returns `path`, or raises `ValueError` when no ordinary file is there, or a larger one."""
-    path = Path(path)
+    name, path = os.fspath(path), Path(path)
     if not path.is_file():
-        kind = "no ordinary file" if path.exists() else "nothing"
-        raise ValueError(f"`path` must be a file. Received: {shown(str(path))}, which is {kind}")
+        kind = "not an ordinary file" if path.exists() else "nothing"
+        kind = "an address: download it first" if "://" in name else kind
+        raise ValueError(f"`path` must be a file. Received: {shown(name)}, which is {kind}")
     size = path.stat().st_size
     if max_bytes is not None and size > max_bytes:
         raise ValueError(f"{path}: must have at most {max_bytes} bytes. Received: {size} bytes")
@@ -59,9 +104,10 @@ def checked_directory(directory: str | PathLike[str], *names: str | tuple[str, .
     Traceback (most recent call last):
     ValueError: ... must hold model.safetensors or model.npz. Received: config.json
     """
-    path = Path(directory)
+    name, path = os.fspath(directory), Path(directory)
     if not path.is_dir():
-        raise ValueError(f"`directory` must be a directory. Received: {shown(str(path))}")
+        kind = ", which is an address: download it first" if "://" in name else ""
+        raise ValueError(f"`directory` must be a directory. Received: {shown(name)}{kind}")
     groups = [(name,) if isinstance(name, str) else name for name in names]
     missing = [g for g in groups if not any((path / name).exists() for name in g)]
     if missing:
@@ -76,7 +122,7 @@ def file_beside(directory: str | PathLike[str], name: Any) -> Path:
     """Returns the path of a file that another file of `directory` names.
 
     Raises:
-        ValueError: when `name` is no plain file name: it may not lead out of the directory.
+        ValueError: when `name` is not a plain file name: it may not lead out of the directory.
     """
     is_plain = isinstance(name, str) and name not in {"", ".", ".."}
     if not is_plain or any(mark in name for mark in ("/", "\\", "\0", ":")):
@@ -117,7 +163,7 @@ def read_json(
         The value.
 
     Raises:
-        ValueError: when the file is larger, is no JSON, names a key twice or holds another type.
+        ValueError: when the file is larger, is not JSON, names a key twice or holds another type.
     """
     try:
         value = parsed_json(read_text(path, max_bytes))
@@ -149,4 +195,4 @@ def _without_twins(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")

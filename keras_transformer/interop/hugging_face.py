@@ -5,13 +5,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Search
+from keras_transformer.decoding import Search
 from keras_transformer.interop.files import (
     MAX_VOCABULARY,
     checked_directory,
     checked_file,
+    checked_flag,
+    checked_integer,
     read_json,
     shown,
 )
@@ -25,21 +28,20 @@ from keras_transformer.interop.hugging_face_form import (
     to_theirs,
     token_id,
 )
+from keras_transformer.interop.hugging_face_search import (
+    SEARCH_SETTINGS,
+    longest_output,
+    search_of,
+)
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import NAMES, open_tensors
 from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
+from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving import Translator
+from keras_transformer.serving.translator import LONGEST_SOURCE
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.sentencepiece_tokenizer import model_pieces
-
-# The settings of a search stood in config.json before they got a file of their own.
-SEARCH_SETTINGS = (
-    *("num_beams", "length_penalty", "early_stopping", "bad_words_ids", "suppress_tokens"),
-    *("renormalize_logits", "forced_bos_token_id", "repetition_penalty", "no_repeat_ngram_size"),
-    *("num_beam_groups", "diversity_penalty", "do_sample", "decoder_start_token_id"),
-    *("min_length", "min_new_tokens"),
-)
 
 # Ids of config.json, and how tokenizer_config.json and vocabularies name the tokens unless told.
 SPECIAL_TOKENS = {"eos_token_id": ("eos_token", "</s>"), "pad_token_id": ("pad_token", "<pad>")}
@@ -59,7 +61,7 @@ def load_hugging_face(
     source_language: str | None = None,
     target_language: str | None = None,
     search: Search | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     **options: Any,
 ) -> Translator:
     """Reads a translation model that Hugging Face's `save_pretrained` wrote.
@@ -105,9 +107,12 @@ def load_hugging_face(
     check_tensors(model, tensors)
     tags = language_tags(config, tokenizers, source_language, target_language)
     search = search_of(config, model) if search is None else search
+    longest = longest_output(config)
+    if longest and longest < (options.get("max_source_length") or LONGEST_SOURCE) + EXTRA_LENGTH:
+        options = {"max_length": longest, **options}  # else no output reaches it
     build_with(model, lambda name: our_weight(name, tensors))
     source, target = tokenizers
-    return Translator(model, source, target, **{"search": search, **tags, **options})
+    return Translator(model, source, target, search, **{**tags, **options})
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -151,8 +156,8 @@ def check_tensors(model: Transformer, tensors: TensorFile) -> None:
             more = f" and {len(names) - 3} more" if names[3:] else ""
             raise ValueError(
                 f"{tensors.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
-                f"Received: {len(tensors)} tensors, of which {len(expected) - len(missing)} of "
-                f"{len(expected)} belong to the model of config.json"
+                f"Received: {len(tensors)} tensors, with {len(expected) - len(missing)} of the "
+                f"{len(expected)} that config.json asks for"
             )
     for name, shape in expected.items():
         if name in tensors and tuple(tensors[name].shape) != shape:
@@ -170,75 +175,6 @@ def our_weight(name: str, tensors: TensorFile) -> np.ndarray:
     return to_ours(name, tensors.read_float32(theirs))
 
 
-def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
-    """Returns the search that the settings describe, or raises `ValueError`."""
-    if config.get("do_sample"):
-        raise ValueError(
-            "generation_config.json: `do_sample` must be false; give `search=Sampling(...)`. "
-            "Received: True"
-        )
-    beams = config.get("num_beams") or 1
-    only: dict[str, tuple[Any, ...]] = {
-        "num_beam_groups": (None, 1),
-        "diversity_penalty": (None, 0.0),
-    }
-    if family_of(config) is not M2M100:  # whose target language it is
-        only["forced_bos_token_id"] = (None,)
-    if beams != 1:  # there it changes log-probabilities, here logits
-        only["repetition_penalty"] = (None, 1.0)
-    for name, neutral in only.items():
-        if config.get(name) not in neutral:
-            raise ValueError(
-                f"`{name}` must be {neutral[-1]}; give `search=` instead. "
-                f"Received: {shown(config[name])}"
-            )
-    suppressed = suppressed_ids(config, model.vocabulary_sizes[1])
-    # The search never writes these by itself.
-    suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
-    new_tokens = config.get("min_new_tokens") or 0
-    options: dict[str, Any] = {
-        "suppressed_ids": sorted(suppressed),
-        "repetition_penalty": config.get("repetition_penalty") or 1.0,
-        "no_repeat_ngram_size": config.get("no_repeat_ngram_size") or 0,
-        # There `min_length` counts the start, here the end.
-        "min_length": max(config.get("min_length") or 0, new_tokens and new_tokens + 1),
-        # What may not come shares no probability, and a forced token has all of it.
-        "renormalize": bool(config.get("renormalize_logits")) or family_of(config) is M2M100,
-    }
-    if beams == 1:
-        return GreedySearch(**options)
-    return BeamSearch(
-        beams,
-        1.0 if config.get("length_penalty") is None else config["length_penalty"],
-        num_hypotheses=1,
-        early_stopping=config.get("early_stopping") is True,
-        length_formula="power",
-        **options,
-    )
-
-
-def suppressed_ids(config: Mapping[str, Any], vocab_size: int) -> set[int]:
-    """Returns the ids that may not be written, or raises `ValueError`."""
-    single, words = config.get("suppress_tokens") or [], config.get("bad_words_ids") or []
-    for name, listed in (("suppress_tokens", single), ("bad_words_ids", words)):
-        if not isinstance(listed, list):
-            raise ValueError(f"`{name}` must be a list. Received: {shown(listed)}")
-    for word in words:
-        if not isinstance(word, list) or len(word) != 1:
-            raise ValueError(
-                "`bad_words_ids` must name single tokens; give `search=` instead. "
-                f"Received: {shown(word)}"
-            )
-    ids = [*single, *(word[0] for word in words)]
-    for index in ids:
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < vocab_size:
-            raise ValueError(
-                f"`suppress_tokens` and `bad_words_ids` must be ids from 0 to {vocab_size - 1}. "
-                f"Received: {shown(index)}"
-            )
-    return set(ids)
-
-
 def read_tokenizers(
     directory: Path, config: Mapping[str, Any]
 ) -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
@@ -252,7 +188,10 @@ def read_tokenizers(
         return 2 * (read_multilingual_tokenizer(directory, config, special),)
     checked_directory(directory, "source.spm", "target.spm", "vocab.json")
     files = {"source": "vocab.json", "target": "vocab.json"}
-    if tokenizer_settings(directory).get("separate_vocabs"):
+    settings = tokenizer_settings(directory)
+    if checked_flag(
+        "tokenizer_config.json", "separate_vocabs", settings.get("separate_vocabs", False)
+    ):
         checked_directory(directory, "target_vocab.json")
         files["target"] = "target_vocab.json"
     source, target = (
@@ -275,16 +214,23 @@ def read_ids(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def checked_ids(path: Path, ids: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns ids by piece, or raises `ValueError` when config.json has others of special ones."""
     settings = tokenizer_settings(path.parent)
+    for piece, index in ids.items():
+        checked_integer(path, piece, index)
     for name, (role, default) in SPECIAL_TOKENS.items():
-        token = settings.get(role, default)
-        token = token.get("content") if isinstance(token, dict) else token
+        token = content_of(settings.get(role, default))
         expected = token_id(config, name)
-        if isinstance(token, str) and ids.get(token, expected) != expected:
+        if token is not None and ids.get(token, expected) != expected:
             raise ValueError(
                 f"{path}: the id of {shown(token)} must be {expected}, the `{name}` of config.json."
                 f" Received: {shown(ids[token])}"
             )
     return ids
+
+
+def content_of(token: Any) -> str | None:
+    """Returns the piece of a token that a file writes as a string, or as an object; else None."""
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 def read_multilingual_tokenizer(
@@ -316,21 +262,24 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
 
     Versions of transformers write them into different files, with their ids or in their order.
     """
-    added = tokenizer_settings(directory).get("added_tokens_decoder") or {}
-    found = {token.get("content"): int(index) for index, token in added.items()}
+    path = directory / "tokenizer_config.json"
+    added = part_of(path, tokenizer_settings(directory), "added_tokens_decoder", dict)
+    found: dict[Any, Any] = {content_of(token): number_in(index) for index, token in added.items()}
     if not found and (directory / "added_tokens.json").exists():
         found = read_json(directory / "added_tokens.json")
-    if not found and (directory / "tokenizer.json").exists():
-        tokenizer = read_json(directory / "tokenizer.json", dict, MAX_VOCABULARY)
-        added = tokenizer.get("added_tokens") or []
-        found = {token.get("content"): token.get("id") for token in added}
+    if not found and (path := directory / "tokenizer.json").exists():
+        tokenizer = read_json(path, dict, MAX_VOCABULARY)
+        tokens = [t for t in part_of(path, tokenizer, "added_tokens", list) if isinstance(t, dict)]
+        found = {content_of(token): token.get("id") for token in tokens}
     if not found:
-        listed: list[str] = []
+        listed: list[Any] = []
         for file in ("tokenizer_config.json", "special_tokens_map.json"):
-            names = ("extra_special_tokens", "additional_special_tokens")
-            settings = read_json(directory / file) if (directory / file).exists() else {}
-            listed = next((settings[n] for n in names if settings.get(n)), listed)
-        found = {piece: first_id + index for index, piece in enumerate(listed)}
+            path = directory / file
+            settings = read_json(path) if path.exists() else {}
+            for name in ("extra_special_tokens", "additional_special_tokens"):
+                part = part_of(path, settings, name, (list, dict))
+                listed = listed or [*(part.values() if isinstance(part, dict) else part)]
+        found = {content_of(piece): first_id + index for index, piece in enumerate(listed)}
     codes = behind(first_id, found)
     if not codes and tokenizer_settings(directory).get("language_codes") == "m2m100":
         pieces = [f"__{code}__" for code in M2M100_LANGUAGES]
@@ -343,12 +292,31 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     return codes
 
 
+def part_of(
+    path: Path, settings: Mapping[str, Any], name: str, kind: type | tuple[type, ...]
+) -> Any:
+    """Returns a list or an object inside a file, an empty one where there is none."""
+    value = settings.get(name)
+    if value is None:
+        return kind() if isinstance(kind, type) else kind[0]()
+    if not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        names = " or ".join(k.__name__ for k in kinds)
+        raise ValueError(f"{path}: `{name}` must be a JSON {names}. Received: {shown(value)}")
+    return value
+
+
+def number_in(text: str) -> int | None:
+    """Returns the number that a key of JSON writes, None for other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def behind(first_id: int, found: Mapping[Any, Any]) -> dict[str, int]:
     """Those of the pieces found in a file whose ids are `first_id` or larger."""
     return {
         piece: index
         for piece, index in found.items()
-        if isinstance(piece, str) and isinstance(index, int) and index >= first_id
+        if isinstance(piece, str) and type(index) is int and index >= first_id
     }
 
 

@@ -11,10 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.interop.files import shown
+from keras_transformer.interop.files import (
+    checked_flag,
+    checked_integer,
+    checked_number,
+    shown,
+)
 from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 
+CONFIG = "config.json"
+MAX_RATE = 0.99  # of dropout
 NORM_EPSILON = 1e-5  # that of PyTorch's LayerNorm, which no configuration changes
 # Hugging Face's names of activations that Keras computes alike.
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
@@ -51,14 +58,21 @@ M2M100 = Family(
 )
 FAMILIES = {family.model_type: family for family in (MARIAN, PEGASUS, M2M100)}
 # Settings that change what a model computes, and the only value that ours computes. Configurations
-# of old files have them; a missing one has this value.
+# of old files have them; a missing one has this value. Old files also have `add_bias_logits` and
+# `extra_pos_embeddings`, which change nothing: the classes always have the bias, and sinusoids are
+# not moved.
 FIXED = {
     "normalize_embedding": False,
-    "add_bias_logits": False,
     "static_position_embeddings": True,
-    "extra_pos_embeddings": 0,
+    "do_blenderbot_90_layernorm": False,
     "is_encoder_decoder": True,
 }
+SIZES = (
+    *("vocab_size", "d_model", "encoder_layers", "decoder_layers"),
+    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
+)
+DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
+FLAGS = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
@@ -78,47 +92,54 @@ def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
     fixed = {**FIXED, "normalize_before": family.norm_first}
     fixed["add_final_layer_norm"] = family.norm_first
     for name, value in fixed.items():
-        if config.get(name, value) != value:
+        if config.get(name, value) is not value:
             raise ValueError(
                 f"config.json: `{name}` must be {value}. Received: {shown(config[name])}"
             )
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(
             f"config.json: `activation_function` must be one of {', '.join(ACTIVATIONS)}. "
             f"Received: {shown(activation)}"
         )
+    sizes = sizes_of(config)
+    rates = {
+        name: checked_number(CONFIG, name, config.get(name, rate), 0, MAX_RATE)
+        for name, rate in DROPOUTS.items()
+    }
+    flags = {**FLAGS, "scale_embedding": family.scale_embedding}
+    flags = {name: checked_flag(CONFIG, name, config.get(name, on)) for name, on in flags.items()}
     pad_id, eos_id = (token_id(config, name) for name in ("pad_token_id", "eos_token_id"))
     bos_id = token_id(config, "decoder_start_token_id")
-    tied = bool(config.get("tie_word_embeddings", True))
-    joint = bool(config.get("share_encoder_decoder_embeddings", True))
+    tied = flags["tie_word_embeddings"]
     # From version 5 on a model that is not tied shares nothing, whatever the other setting says.
-    joint = joint and (tied or not str(config.get("transformers_version", "4")) >= "5")
-    of: Any = config.get
-    size = of("vocab_size")
-    sizes: dict[str, Any] = {"vocab_size": size}
+    joint = flags["share_encoder_decoder_embeddings"] and (tied or major_version(config) < 5)
+    size = sizes["vocab_size"]
+    target = config.get("decoder_vocab_size")
+    target = size if target is None else target
+    checked_integer(CONFIG, "decoder_vocab_size", target, least=1)
+    vocabularies: dict[str, Any] = {"vocab_size": size}
     if not joint:
-        target = of("decoder_vocab_size") or size
-        sizes = {"source_vocab_size": size, "target_vocab_size": target}
+        vocabularies = {"source_vocab_size": size, "target_vocab_size": target}
     return Transformer(
-        **sizes,
-        d_model=of("d_model"),
-        num_layers=of("encoder_layers"),
-        num_decoder_layers=of("decoder_layers"),
-        num_heads=of("encoder_attention_heads"),
-        num_decoder_heads=of("decoder_attention_heads"),
-        d_ff=of("encoder_ffn_dim"),
-        decoder_d_ff=of("decoder_ffn_dim"),
-        dropout=of("dropout", 0.1),
-        attention_dropout=of("attention_dropout", 0.0),
-        feed_forward_dropout=of("activation_dropout", 0.0),
+        **vocabularies,
+        d_model=sizes["d_model"],
+        num_layers=sizes["encoder_layers"],
+        num_decoder_layers=sizes["decoder_layers"],
+        num_heads=sizes["encoder_attention_heads"],
+        num_decoder_heads=sizes["decoder_attention_heads"],
+        d_ff=sizes["encoder_ffn_dim"],
+        decoder_d_ff=sizes["decoder_ffn_dim"],
+        dropout=rates["dropout"],
+        attention_dropout=rates["attention_dropout"],
+        feed_forward_dropout=rates["activation_dropout"],
         norm_first=family.norm_first,
         activation=ACTIVATIONS[activation],
         pad_id=pad_id,
         bos_id=bos_id,
         eos_id=eos_id,
         position=family.position(pad_id),
-        scale_embeddings=bool(of("scale_embedding", family.scale_embedding)),
+        scale_embeddings=flags["scale_embedding"],
         tie_output=tied,
         logits_bias=family.has_logits_bias,
         norm_epsilon=NORM_EPSILON,
@@ -126,14 +147,31 @@ def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
     )
 
 
+def sizes_of(config: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the sizes of a configuration by name, or raises `ValueError`."""
+    sizes = {name: checked_integer(CONFIG, name, config.get(name), least=1) for name in SIZES}
+    for side in ("encoder", "decoder"):
+        if sizes["d_model"] % sizes[f"{side}_attention_heads"]:
+            raise ValueError(
+                f"config.json: `{side}_attention_heads` must divide `d_model`, {sizes['d_model']}. "
+                f"Received: {side}_attention_heads={sizes[f'{side}_attention_heads']}"
+            )
+    return sizes
+
+
+def major_version(config: Mapping[str, Any]) -> int:
+    """Returns the first number of the version of transformers that wrote a file; 4 for none."""
+    version = config.get("transformers_version")
+    found = re.match(r"[0-9]{1,4}", version) if isinstance(version, str) else None
+    return int(found[0]) if found else 4
+
+
 def token_id(config: Mapping[str, Any], name: str) -> int:
     """Returns the single id of a setting, or raises `ValueError`."""
     value = config.get(name)
     if isinstance(value, list) and len(value) == 1:
         (value,) = value
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"config.json: `{name}` must be an integer. Received: {shown(value)}")
-    return value
+    return checked_integer(CONFIG, name, value)
 
 
 PARTS = {

@@ -175,7 +175,7 @@ def model_settings(model: Transformer) -> dict[str, Any]:
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
-        "max_position_embeddings": model.position.max_length or 2 * MAX_LENGTH,
+        "max_position_embeddings": num_positions(model),
         "scale_embedding": model.scale_embeddings,
         "tie_word_embeddings": model.tie_output,
         "normalize_before": model.norm_first,
@@ -191,16 +191,25 @@ def model_settings(model: Transformer) -> dict[str, Any]:
     return settings
 
 
+def num_positions(model: Transformer) -> int:
+    """How many positions the tables of the directory have."""
+    return model.position.max_length or 2 * MAX_LENGTH
+
+
 def their_weights(model: Transformer) -> dict[str, np.ndarray]:
     """Returns the weights by their names, in their form."""
     found = {}
-    order: Iterable[int] = range(model.d_model)
+    order = list(range(model.d_model))
     if model.position.layout == "interleaved":
         order = halves_order(model.d_model)
     for name, values in read_weights(model).items():
         found[name_of(name)] = to_theirs(name, reordered(name, values, order))
     if "final_logits_bias" not in found:
         found["final_logits_bias"] = np.zeros((1, model.vocabulary_sizes[1]), "float32")
+    # Without them it warns of missing weights, though it computes the same.
+    table = model.position.rows(np.arange(num_positions(model)))[:, order]
+    for side in ("encoder", "decoder"):
+        found[f"model.{side}.embed_positions.weight"] = table
     if model.vocab_size and not model.tie_output:
         # From version 5 on a model that is not tied has a matrix for each.
         for side in ("encoder", "decoder"):

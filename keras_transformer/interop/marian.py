@@ -5,13 +5,19 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch, GreedySearch, Search
+from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
 from keras_transformer.interop.files import (
+    MAX_BEAMS,
     MAX_VOCABULARY,
     checked_directory,
+    checked_flag,
+    checked_integer,
+    checked_number,
     file_beside,
     read_bytes,
     read_text,
@@ -60,7 +66,13 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "transformer-pool": (False,),
     "lemma-dim-emb": (0,),
     "ulr": (False,),
+    "right-left": (False,),
 }
+DROPOUTS = ("transformer-dropout", "transformer-dropout-attention", "transformer-dropout-ffn")
+# Settings of decoder.yml that change what is found, and that no search here has.
+NOT_HELD = ("word-penalty", "output-sampling", "force-decode", "shortlist", "max-length-crop")
+MAX_RATE = 0.99  # of dropout
+LARGEST_FACTOR = 1000  # of the length
 STEPS = [name for name in FIXED if "process" in name]
 PARTS = {"attention": "self", "self_attention": "self", "cross_attention": "context"}
 LETTERS = {"query": "q", "key": "k", "value": "v", "attention_output": "o"}
@@ -73,10 +85,11 @@ def load_marian(
     directory: str | PathLike[str],
     source_tokenizer: str | PathLike[str] | None = None,
     target_tokenizer: str | PathLike[str] | None = None,
+    *,
     tokenization: Tokenization = "sentencepiece",
     tags: Sequence[str] | None = None,
     search: Search | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     **options: Any,
 ) -> Translator:
     """Reads a translation model that Marian trained.
@@ -94,8 +107,9 @@ def load_marian(
         tokenization: what tokens are: "sentencepiece", "characters", or "words" between spaces, as
             a program of one's own makes them.
         tags: the tokens that text never becomes; see `SentencePieceTokenizer`.
-        search: a search in place of that of decoder.yml: `beam-size`, and `normalize`, the power of
-            the length that divides a score. Like Marian's, it never writes `<unk>`.
+        search: a search in place of that of decoder.yml: `beam-size`, `normalize`, the power of
+            the length that divides a score, and `max-length-factor`, the longest output for each
+            source token. Like Marian's, it never writes `<unk>`.
         dtype: the dtype policy of the model; Keras's when None.
         **options: arguments of `Translator`, such as `max_length`.
 
@@ -186,7 +200,7 @@ def read_model_settings(tensors: TensorFile) -> dict[str, Any]:
                 f"{settings['transformer-preprocess']!r}. Received: {name}={settings[name]!r}"
             )
     activation = settings.get("transformer-ffn-activation", "swish")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise ValueError(
             f"{tensors.path}: `transformer-ffn-activation` must be one of "
             f"{', '.join(ACTIVATIONS)}. Received: {shown(activation)}"
@@ -275,14 +289,17 @@ def model_of(
             "target_vocab_size": len(target.rows),
         }
     d_model = tensors[tables[1]].shape[1]
-    numbers = {}
-    for name in ("enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn"):
-        value = settings.get(name)
-        if type(value) is not int or not 0 < value < 2**20:
-            raise ValueError(
-                f"{tensors.path}: `{name}` must be a positive integer. Received: {shown(value)}"
-            )
-        numbers[name] = value
+    names = ("enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
+    numbers = {
+        name: checked_integer(tensors.path, name, settings.get(name), least=1) for name in names
+    }
+    decoder_d_ff = settings.get("transformer-decoder-dim-ffn")
+    decoder_d_ff = numbers["transformer-dim-ffn"] if decoder_d_ff in (None, 0) else decoder_d_ff
+    checked_integer(tensors.path, "transformer-decoder-dim-ffn", decoder_d_ff, least=1)
+    rates = {
+        name: checked_number(tensors.path, name, settings.get(name, 0.0), 0, MAX_RATE)
+        for name in DROPOUTS
+    }
     depth = numbers["enc-depth"] + numbers["dec-depth"]
     if depth > len(tensors) or d_model % numbers["transformer-heads"] or d_model % 2 or d_model < 4:
         raise ValueError(
@@ -297,10 +314,10 @@ def model_of(
         num_decoder_layers=numbers["dec-depth"],
         num_heads=numbers["transformer-heads"],
         d_ff=numbers["transformer-dim-ffn"],
-        decoder_d_ff=settings.get("transformer-decoder-dim-ffn") or numbers["transformer-dim-ffn"],
-        dropout=rate_of(settings, "transformer-dropout"),
-        attention_dropout=rate_of(settings, "transformer-dropout-attention"),
-        feed_forward_dropout=rate_of(settings, "transformer-dropout-ffn"),
+        decoder_d_ff=decoder_d_ff,
+        dropout=rates["transformer-dropout"],
+        attention_dropout=rates["transformer-dropout-attention"],
+        feed_forward_dropout=rates["transformer-dropout-ffn"],
         norm_first=settings["transformer-preprocess"] == "n",
         activation=ACTIVATIONS[settings["transformer-ffn-activation"]],
         embedding_norm=settings["transformer-postprocess-emb"] == "n",
@@ -313,12 +330,6 @@ def model_of(
         eos_id=target.special["eos_id"],
         dtype=dtype,
     )
-
-
-def rate_of(settings: Mapping[str, Any], name: str) -> float:
-    """Returns a rate of dropout, 0 where there is none."""
-    value = settings.get(name) or 0.0
-    return value if isinstance(value, float) and 0 <= value < 1 else 0.0
 
 
 def name_of(name: str, norm_first: bool) -> str:
@@ -401,24 +412,24 @@ def our_weight(
 
 def search_of(decoder: Mapping[str, Any], unk_id: int) -> Search:
     """Returns the search that decoder.yml describes, or raises `ValueError`."""
-    beams = decoder.get("beam-size", BEAM_SIZE)
-    power = decoder.get("normalize", 0)
-    power = float(power) if isinstance(power, (int, float)) else power
-    if type(beams) is not int or not 0 < beams <= 1000:
-        raise ValueError(
-            f"decoder.yml: `beam-size` must be an integer from 1 to 1000. Received: {shown(beams)}"
+    where = "decoder.yml"
+    beams = checked_integer(where, "beam-size", decoder.get("beam-size", BEAM_SIZE), 1, MAX_BEAMS)
+    power = decoder.get("normalize", 0.0)
+    power = float(power) if isinstance(power, bool) else power  # Marian's flag without a value
+    power = checked_number(where, "normalize", power, 0, LARGEST_LENGTH_PENALTY)
+    for name in NOT_HELD:
+        if decoder.get(name) not in (None, 0, "", [], [0]):
+            raise ValueError(
+                f"{where}: `{name}` must be off; give `search=` instead. "
+                f"Received: {name}={shown(decoder[name])}"
+            )
+    allows_unknown = checked_flag(where, "allow-unk", decoder.get("allow-unk", False))
+    options: dict[str, Any] = {"suppressed_ids": () if allows_unknown else (unk_id,)}
+    if "max-length-factor" in decoder:
+        factor = decoder["max-length-factor"]
+        options["max_length_ratio"] = checked_number(
+            where, "max-length-factor", factor, 0.01, LARGEST_FACTOR
         )
-    if not isinstance(power, float) or not 0 <= power <= 10:
-        raise ValueError(
-            f"decoder.yml: `normalize` must be a number from 0 to 10. Received: {shown(power)}"
-        )
-    if decoder.get("word-penalty"):
-        raise ValueError(
-            f"decoder.yml: `word-penalty` must be 0. Received: {shown(decoder['word-penalty'])}"
-        )
-    suppressed = () if decoder.get("allow-unk") else (unk_id,)
     if beams == 1:
-        return GreedySearch(suppressed_ids=suppressed)
-    return BeamSearch(
-        beams, power, num_hypotheses=1, length_formula="power", suppressed_ids=suppressed
-    )
+        return GreedySearch(**options)
+    return BeamSearch(beams, power, num_hypotheses=1, length_formula="power", **options)

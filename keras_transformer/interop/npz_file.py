@@ -34,7 +34,7 @@ def npz(path: Path) -> dict[str, StoredTensor]:
     """Returns the arrays of a .npz file.
 
     Raises:
-        ValueError: when a member is no array of numbers, or has another size than its shape.
+        ValueError: when a member is not an array of numbers, or has another size than its shape.
     """
     tensors: dict[str, StoredTensor] = {}
     with open(path, "rb") as file:
@@ -49,7 +49,7 @@ def read_text(tensors: TensorFile, name: str) -> str:
     """Returns the text that an array of bytes holds, as `special:model.yml` of Marian.
 
     Raises:
-        ValueError: when it is no array of bytes, no UTF-8, or too long for a text.
+        ValueError: when it is not an array of bytes, is not UTF-8, or is too long for a text.
     """
     if name in tensors and (tensors[name].dtype.itemsize > 1 or tensors[name].size > MAX_TEXT):
         raise ValueError(

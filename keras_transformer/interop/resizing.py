@@ -19,9 +19,9 @@ def resize_vocabulary(
 ) -> Translator:
     """Returns a translator with another vocabulary, whose model knows the pieces of the old one.
 
-    A piece of both vocabularies keeps its rows. A new piece starts from the mean of the rows of
-    the pieces that the old tokenizer divides its text into, or of all pieces where there are none.
-    So a text without new pieces gets the logits that it had, before any training.
+    A piece of both vocabularies keeps its rows. A new piece starts from a mean of rows: those of
+    the pieces that the old tokenizer divides its text into. Without such pieces it is the mean of
+    all rows. So a text without new pieces gets the logits that it had, before any training.
 
     Args:
         translator: a `Translator` of a `Transformer`; it stays as it is.

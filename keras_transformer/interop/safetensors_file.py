@@ -1,7 +1,7 @@
 """Reads what a safetensors file says of its tensors, and writes such a file.
 
-The file is the header's length (8 bytes), the header (JSON: name to dtype, shape and offsets), and
-the tensors, one behind the other without a gap.
+The file is the header's length (8 bytes), the header, and the tensors, one behind the other without
+a gap. The header is JSON: name to dtype, shape and offsets.
 """
 
 import json

@@ -15,7 +15,7 @@ from keras_transformer.interop.files import shown
 
 LOCAL_HEADER = 30  # bytes, before the name
 MAX_DIRECTORY = 8 * 2**20  # bytes: some 100,000 members
-DAMAGED = (  # what zipfile raises for a file that is no zip file
+DAMAGED = (  # what zipfile raises for a file that is not a zip file
     zipfile.BadZipFile,
     EOFError,
     NotImplementedError,
@@ -50,8 +50,9 @@ def stored_members(path: Path) -> dict[str, Member]:
     """Returns the members of a zip file by name.
 
     Raises:
-        ValueError: when the file is no whole zip file, its directory is too large, a name stands
-            twice, or a member is compressed, encrypted, not inside the file or over another.
+        ValueError: when the file is not a whole zip file, its directory is too large, or a name
+            stands twice. When a member is compressed, encrypted, not inside the file or over
+            another.
     """
     members: dict[str, Member] = {}
     spans = []

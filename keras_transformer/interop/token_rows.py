@@ -110,7 +110,7 @@ def as_they_are(tokens: Sequence[str | None], special_rows: Mapping[str, int | N
 def special_first(
     tokens: Sequence[str | None], special_rows: Mapping[str, int | None], is_text: Sequence[bool]
 ) -> TokenRows:
-    """Returns the `TokenRows` that begin with the special tokens, and end with what is no text."""
+    """Returns the `TokenRows` that begin with the special tokens, and end with what is not text."""
     first = [special_rows[name] for name in SPECIAL]
     rows = [-1 if row is None else row for row in first]
     never = [index for index, row in enumerate(rows) if row < 0 or row in rows[index + 1 :]]

@@ -31,7 +31,7 @@ def texts_of(
 ) -> list[bool]:
     """Returns whether each token is text, for a tokenizer of characters or of words.
 
-    What stands a second time is no text, and neither is a mark such as `<mask>`.
+    What stands a second time is not text, and neither is a mark such as `<mask>`.
 
     Raises:
         ValueError: when another token is none for the tokenizer.
@@ -67,7 +67,7 @@ def make_tokenizers(
         files: their models.
 
     Raises:
-        ValueError: when a tag is no token of either side, or tokens are not of sentencepiece.
+        ValueError: when a tag is not a token of either side, or tokens are not of sentencepiece.
     """
     known = {token for side in sides for token in side.tokens}
     if tags is not None and (tokenization != "sentencepiece" or not known.issuperset(tags)):

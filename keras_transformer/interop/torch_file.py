@@ -151,7 +151,7 @@ def stored_tensor(
 
 
 class Called(NamedTuple):
-    """What a pickle names in order to call it: a module and a name, with a space between."""
+    """What a pickle names, to call it: a module and a name, with a space between."""
 
     name: str
 

@@ -1,8 +1,8 @@
 """Reads what a `pytorch_model.bin` of before PyTorch 1.6 says of its tensors, without PyTorch.
 
-The file begins with five pickles: a magic number, a version, facts of the machine that wrote it,
-the tensors, and the keys of their storages. The storages follow in the order of the keys. Each is
-the number of its elements in eight bytes, and the elements. The pickles are never run.
+The file begins with five pickles. They are a magic number, a version, facts of the machine that
+wrote it, the tensors, and the keys of their storages. The storages follow in the order of the keys.
+Each is the number of its elements in eight bytes, and the elements. The pickles are never run.
 """
 
 import io

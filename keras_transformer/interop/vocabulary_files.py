@@ -68,11 +68,11 @@ def read_marian_vocabulary(path: str | PathLike[str]) -> dict[str, int]:
 def read_ctranslate2_vocabulary(path: str | PathLike[str]) -> list[str]:
     """Returns the tokens by id of a vocabulary of CTranslate2: a `.json` list, or lines of text.
 
-    Lines may end with a carriage return, if all do; then it is no part of the tokens. A token may
+    Lines may end with a carriage return, if all do; then it is not part of the tokens. A token may
     stand twice: CTranslate2 reads it as the first of its ids.
 
     Raises:
-        ValueError: when the file is no UTF-8, too large, or the JSON is no list of strings.
+        ValueError: when the file is not UTF-8, too large, or the JSON is not a list of strings.
     """
     path = Path(path)
     if path.suffix == ".json":

@@ -124,7 +124,7 @@ def their_search(opened, sources, forbidden=()):
         return_scores=True,
         suppress_sequences=[[token] for token in forbidden] or None,
     )
-    # What is no character reads as U+FFFD.
+    # What is not a character reads as U+FFFD.
     texts = [
         "".join(token if len(token) == 1 else "\ufffd" for token in result.hypotheses[0])
         for result in found

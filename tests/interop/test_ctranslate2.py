@@ -241,6 +241,7 @@ def test_a_model_of_theirs_computes_the_same(name, tokenization, tmp_path):
     assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_search_of_theirs_finds_the_same(tmp_path):
     write_theirs(tmp_path / "made", 5, **THEIRS["post-norm, start of zeros"])
     translator = load_ctranslate2(tmp_path / "made", tokenization="characters", jit_compile=False)
@@ -395,9 +396,9 @@ def test_a_wrong_model_is_refused_in_one_line_without_memory(right, change, mess
     ("config", "message"),
     [
         ({"add_source_bos": True}, "`add_source_bos` must be false"),
-        ({"decoder_start_token": None}, "`decoder_start_token` must be a str. Received: None"),
+        ({"decoder_start_token": None}, "`decoder_start_token` must be a string. Received: None"),
         ({"eos_token": "</e>"}, "must have `eos_token`. Received: eos_token='</e>'"),
-        ({"layer_norm_epsilon": "small"}, "`layer_norm_epsilon` must be a float"),
+        ({"layer_norm_epsilon": "small"}, "`layer_norm_epsilon` must be a number from 1e-12 to 1"),
     ],
 )
 def test_a_wrong_config_is_refused(right, config, message, tmp_path):

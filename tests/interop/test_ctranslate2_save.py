@@ -181,6 +181,7 @@ def test_int8_is_within_its_rounding(tmp_path):
     assert largest_difference(from_rounded, theirs) < 5e-5
 
 
+@pytest.mark.slow
 def test_sentencepiece_models_lie_beside(tmp_path):
     import ctranslate2
     import sentencepiece
@@ -205,6 +206,7 @@ def test_sentencepiece_models_lie_beside(tmp_path):
     assert again.source_tokenizer is again.target_tokenizer
 
 
+@pytest.mark.slow
 def test_symbols_and_sources_without_an_end_come_back(tmp_path):
     source, target = SymbolTokenizer(["uː", "t", "l"]), SymbolTokenizer(["A", "<s>", "B"])
     model = Transformer(
@@ -281,3 +283,22 @@ def test_without_ctranslate2_the_error_says_what_to_install(tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     with pytest.raises(ImportError, match="pip install ctranslate2"):
         save_ctranslate2(our_translator(3), tmp_path / "made")
+
+
+def test_what_the_files_have_no_place_for_is_said(tmp_path):
+    tokenizer = SentencePieceTokenizer.train(["a dog runs", "a cat sits"] * 9, vocab_size=20)
+    tagged = SentencePieceTokenizer(tokenizer.model, tags=["<2de>", "<2fr>"])
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
+    search = BeamSearch(2, suppressed_ids=[5])
+    tags = {"source_tag": "<2de>", "target_tag": "<2fr>"}
+    model = Transformer(tagged.vocab_size, **sizes)
+    piece = tagged.vocabulary[5]
+    said = (
+        r"no place for tags and forbidden tokens: begin each source with '<2de>', give "
+        rf"target_prefix=\[\['<2fr>'\]\], give suppress_sequences=\[\['{piece}'\]\] when"
+    )
+    with pytest.warns(UserWarning, match=said):
+        save_ctranslate2(Translator(model, tagged, search=search, **tags), tmp_path / "all")
+    # In a model with a bias of the logits the file itself forbids them.
+    model = Transformer(tagged.vocab_size, logits_bias=True, **sizes)
+    save_ctranslate2(Translator(model, tagged, search=search), tmp_path / "bias")

@@ -42,7 +42,7 @@ def test_a_file_beside_another_has_a_plain_name(tmp_path):
 
 
 def test_a_directory_is_no_file(tmp_path):
-    with pytest.raises(ValueError, match="must be a file. .*, which is no ordinary file"):
+    with pytest.raises(ValueError, match="must be a file. .*, which is not an ordinary file"):
         checked_file(tmp_path)
 
 
@@ -60,8 +60,8 @@ def test_json_is_read(tmp_path):
     [
         (b"", "must be JSON. Received: ''"),
         (b"{", "must be JSON"),
-        (b'{"a": NaN}', "NaN is no JSON number"),
-        (b'{"a": -Infinity}', "-Infinity is no JSON number"),
+        (b'{"a": NaN}', "NaN is not a JSON number"),
+        (b'{"a": -Infinity}', "-Infinity is not a JSON number"),
         (b'{"a": 1, "a": 2}', "the key 'a' stands twice"),
         (b'{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
         (b"[1, 2]", "must hold a JSON dict. Received: [1, 2]"),

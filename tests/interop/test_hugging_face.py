@@ -13,9 +13,9 @@ from keras_transformer.interop.hugging_face import (  # noqa: E402
     check_tensors,
     our_weight,
     read_config,
-    search_of,
 )
 from keras_transformer.interop.hugging_face_form import model_of  # noqa: E402
+from keras_transformer.interop.hugging_face_search import search_of  # noqa: E402
 from keras_transformer.interop.tensor_files import open_tensors  # noqa: E402
 from keras_transformer.interop.weights import (  # noqa: E402
     assign_weights,
@@ -128,6 +128,13 @@ def their_search(theirs, sources, **options):
     return result.sequences.numpy()[:, 1:], getattr(result, "sequences_scores", None)
 
 
+def check_scores(ours, theirs, different):
+    """Checks that scores are theirs. Where outputs differ, rounding chose between two as good."""
+    atol = np.full(len(ours), 1e-4)
+    atol[different] = 1e-3
+    assert (np.abs(ours - theirs) <= atol).all(), np.max(np.abs(ours - theirs) - atol)
+
+
 SEARCHED = ["opus-mt", "separate vocabularies", "pad in the middle, eos at the end", "m2m_100"]
 
 
@@ -156,8 +163,7 @@ def test_translations_of_200_sentences_are_theirs(name, beams, tmp_path):
     assert len(different) <= 2, f"{len(different)} of 200 sentences differ"
     assert len(np.unique(wanted, axis=0)) > 20
     if scores is not None:
-        same = np.setdiff1d(np.arange(200), different)
-        np.testing.assert_allclose(found.scores[same, 0], scores.numpy()[same], atol=1e-4)
+        check_scores(found.scores[:, 0], scores.numpy(), different)
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +231,7 @@ def test_the_search_of_200_captions_is_theirs(name, captions):
     lengths = (wanted != special["pad_token_id"]).sum(axis=1)
     assert len(np.unique(lengths)) > 2
     assert len(np.unique(wanted, axis=0)) > 50
-    different = (ids != wanted).any(axis=1).sum()
-    assert different == 0, f"{different} of 200 sentences differ"
+    different = np.flatnonzero((ids != wanted).any(axis=1))
     if scores is not None:
-        np.testing.assert_allclose(found.scores[:, 0], scores.numpy(), atol=1e-4)
+        check_scores(found.scores[:, 0], scores.numpy(), different)
+    assert not len(different), f"{len(different)} of 200 sentences differ"

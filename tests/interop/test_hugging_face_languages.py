@@ -91,6 +91,40 @@ def test_nllb_translates_from_one_language_to_another(nllb):
         load_hugging_face(folder, target_language="deu_Latn")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("nllb", ["saved"], indirect=True)
+def test_what_ctranslate2_made_of_nllb_is_imported_by_the_command_of_the_page(nllb, tmp_path):
+    """The command of docs/interop.md, on a directory that CTranslate2's own converter wrote."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from keras_transformer.commands.main import main
+    from keras_transformer.recipes import load_translator
+
+    folder, _, tokenizer = nllb
+    converter = ctranslate2.converters.TransformersConverter(
+        str(folder), copy_files=["sentencepiece.bpe.model"]
+    )
+    converter.convert(str(tmp_path / "nllb-ct2"))
+    command = f"import {tmp_path}/nllb-ct2 --source-eos --tags eng_Latn deu_Latn --source-tag "
+    command += f"eng_Latn --target-tag deu_Latn --output {tmp_path}/runs/nllb"
+    assert main(command.split()) == 0
+    engine = ctranslate2.Translator(str(tmp_path / "nllb-ct2"), intra_threads=1)
+    rows = [tokenizer.convert_ids_to_tokens(row) for row in tokenizer(TEXTS)["input_ids"]]
+    assert {(row[0], row[-1]) for row in rows} == {("eng_Latn", "</s>")}
+    found = engine.translate_batch(
+        rows,
+        target_prefix=[["deu_Latn"]] * len(rows),
+        max_decoding_length=13,
+        suppress_sequences=[["<pad>"]],  # what our searches never write
+        return_scores=True,
+    )
+    ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0][1:]) for result in found]
+    options = {"max_length": 13, "jit_compile": False}
+    ours = load_translator(tmp_path / "runs" / "nllb", **options)
+    expected = [tokenizer.decode(row, skip_special_tokens=True) for row in ids]
+    assert len(set(expected)) > 1
+    assert ours(TEXTS) == expected
+
+
 def test_its_training_data_begin_with_the_codes(nllb):
     folder, _, tokenizer = nllb
     ours = load_hugging_face(folder, "eng_Latn", "deu_Latn", jit_compile=False)

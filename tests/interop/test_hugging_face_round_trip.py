@@ -94,7 +94,10 @@ def test_hugging_face_translates_as_we_do(name, tokenizer, tmp_path):
     transformers = pytest.importorskip("transformers")
     translator = translator_of(tokenizer, **OPTIONS[name])
     save_hugging_face(translator, tmp_path / "model")
-    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    theirs, loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
+    assert not any(loaded.values()), loaded
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     rows = their_tokenizer(TEXTS, padding=True, return_tensors="pt")
     assert [
@@ -274,7 +277,7 @@ CHANGES = {
         lambda folder, config: config.update(activation_function=["relu"]),
         "`activation_function` must be a string. Received: ",
     ),
-    "tokens that are no list": (
+    "tokens that are not a list": (
         lambda folder, config: set_generation(folder, suppress_tokens=5),
         "`suppress_tokens` must be a list. Received: 5",
     ),
@@ -292,7 +295,7 @@ CHANGES = {
     ),
     "a forced token": (
         lambda folder, config: set_generation(folder, forced_bos_token_id=7),
-        "`forced_bos_token_id` must be None; give `search=` instead. Received: 7",
+        "`forced_bos_token_id` must be null; give `search=` instead. Received: 7",
     ),
     "repetitions in a beam": (
         lambda folder, config: set_generation(folder, num_beams=2, repetition_penalty=1.3),
@@ -312,7 +315,7 @@ CHANGES = {
     ),
     "fewer layers": (
         lambda folder, config: config.update(decoder_layers=1, encoder_layers=0),
-        "`num_layers` must be a positive integer. Received: num_layers=0",
+        "`encoder_layers` must be an integer from 1 .* Received: encoder_layers=0",
     ),
     "a billion layers": (
         lambda folder, config: config.update(encoder_layers=10**9),
@@ -327,7 +330,7 @@ CHANGES = {
             config.pop("eos_token_id"),
             (folder / "generation_config.json").unlink(),
         ),
-        "`eos_token_id` must be an integer. Received: None",
+        "`eos_token_id` must be an integer from 0 .* Received: eos_token_id=None",
     ),
     "no vocabulary": (
         lambda folder, config: (folder / "vocab.json").unlink(),
@@ -337,7 +340,7 @@ CHANGES = {
         lambda folder, config: (folder / "vocab.json").write_text("[1, 2]", encoding="utf-8"),
         "must hold a JSON dict",
     ),
-    "a file that is no sentencepiece model": (
+    "a file that is not a sentencepiece model": (
         lambda folder, config: (folder / "source.spm").write_bytes(b"nothing"),
         "source.spm: `model` must be a serialized sentencepiece model",
     ),
@@ -357,6 +360,102 @@ def test_directories_that_are_wrong_are_refused_in_one_line(name, tokenizer, tmp
     with pytest.raises(ValueError, match=message) as caught:
         load_hugging_face(folder)
     assert "\n" not in str(caught.value)
+
+
+# What config.json of an OPUS-MT model of 2020 says beside sizes and ids. These models have no
+# generation_config.json. What their classes do not read, or what is for training, changes nothing.
+OLD = {
+    "_num_labels": 3,
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "architectures": ["MarianMTModel"],
+    "bad_words_ids": [[0]],
+    "bos_token_id": 0,
+    "classif_dropout": 0.0,
+    "classifier_dropout": 0.0,
+    "decoder_layerdrop": 0.0,
+    "encoder_layerdrop": 0.0,
+    "extra_pos_embeddings": 90,  # one more than the id of padding, which stands last there
+    "force_bos_token_to_be_generated": False,
+    "gradient_checkpointing": False,
+    "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
+    "init_std": 0.02,
+    "is_encoder_decoder": True,
+    "max_length": 512,
+    "max_position_embeddings": 512,
+    "model_type": "marian",
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "num_beams": 6,
+    "num_hidden_layers": 6,
+    "output_past": True,
+    "static_position_embeddings": True,
+    "use_cache": True,
+}
+NEWER = ("decoder_vocab_size", "share_encoder_decoder_embeddings", "tie_word_embeddings", "dtype")
+NEWER += ("forced_eos_token_id",)
+
+
+def old_configuration(folder, config, **changes):
+    (folder / "generation_config.json").unlink()
+    for name in NEWER:
+        config.pop(name)
+    config.update({**OLD, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, {"add_bias_logits": True, "extra_pos_embeddings": 0}])
+def test_the_configurations_of_old_opus_mt_models_are_read(changes, tokenizer, tmp_path):
+    translator = translator_of(tokenizer, BeamSearch(6, 1.0, length_formula="power"))
+    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    expected = read_weights(load_hugging_face(folder, jit_compile=False).model)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    old_configuration(folder, config, **changes)
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    settings = {"source_lang": "en", "target_lang": "de"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    found = load_hugging_face(folder, jit_compile=False)
+    weights = read_weights(found.model)
+    assert all((weights[name] == values).all() for name, values in expected.items())
+    search = translator.search.get_config()
+    assert {**found.search.get_config(), "num_hypotheses": search["num_hypotheses"]} == search
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("normalize_embedding", True, "must be False"),
+        ("normalize_before", True, "must be False"),
+        ("add_final_layer_norm", True, "must be False"),
+        ("static_position_embeddings", False, "must be True"),
+        ("do_blenderbot_90_layernorm", True, "must be False"),
+        ("force_bos_token_to_be_generated", True, "must be False; give `search=` instead"),
+    ],
+)
+def test_old_settings_that_change_what_is_computed(name, value, rule, tokenizer, tmp_path):
+    folder = broken(
+        tmp_path,
+        tokenizer,
+        lambda folder, config: old_configuration(folder, config, **{name: value}),
+    )
+    with pytest.raises(ValueError, match=f"`{name}` {rule}. Received: {value}"):
+        load_hugging_face(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"max_length": 8}, 7),  # it counts the start
+        ({"max_length": 8, "max_new_tokens": 5}, 5),
+        ({"max_length": 306}, 305),
+        ({"max_length": 512}, None),  # more than an output has: 50 tokens more than 256
+    ],
+    ids=str,
+)
+def test_the_largest_output_is_that_of_the_directory(settings, expected, tokenizer, tmp_path):
+    folder = broken(tmp_path, tokenizer, lambda folder, config: set_generation(folder, **settings))
+    translator = load_hugging_face(folder, jit_compile=False)
+    assert translator.max_length == expected
+    assert load_hugging_face(folder, max_length=4, jit_compile=False).max_length == 4
 
 
 def test_special_ids_may_stand_in_lists_of_one(tokenizer, tmp_path):

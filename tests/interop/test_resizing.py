@@ -92,6 +92,7 @@ def test_a_new_piece_starts_from_the_parts_of_its_text():
     np.testing.assert_allclose(found, before[parts].mean(axis=0), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_side_has_its_own_new_vocabulary():
     sides = [SymbolTokenizer.train([text]) for text in ("a b c", "x y")]
     new = [SymbolTokenizer.train([text]) for text in ("a b c d e", "y")]

@@ -64,7 +64,7 @@ WRONG = {
     ),
     "an entry of the wrong type": (safetensors_bytes({"a": [1]}), "'a': \\[1\\]"),
     "no offsets": (safetensors_bytes({"a": {"dtype": "F32", "shape": [1]}}), "data_offsets"),
-    "a name that is no text": (
+    "a name that is not text": (
         safetensors_bytes('{"\\ud800": ' + json.dumps(TWO["a"]) + "}"),
         "must be printable text",
     ),

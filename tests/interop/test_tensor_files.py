@@ -127,7 +127,7 @@ def test_another_format_is_refused(tmp_path, data, message):
 def test_a_path_of_nothing_or_of_no_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="must be a file. Received: '.*', which is nothing"):
         open_tensors(tmp_path / "missing")
-    with pytest.raises(ValueError, match="Received: '/dev/zero', which is no ordinary file"):
+    with pytest.raises(ValueError, match="Received: '/dev/zero', which is not an ordinary file"):
         open_tensors("/dev/zero")
 
 

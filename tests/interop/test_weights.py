@@ -45,6 +45,7 @@ def test_every_weight_has_the_value_that_is_read(name):
     assert all("int" in variable.dtype for variable in others)
 
 
+@pytest.mark.slow
 def test_it_computes_and_trains_as_one_that_was_drawn():
     drawn = Transformer(11, dropout=0.2, **SIZES)
     drawn.build()

@@ -1,0 +1,325 @@
+"""Odd values in the files of a directory: each is a `ValueError` of one line that says the rule."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer import BeamSearch, Transformer
+from keras_transformer.interop import (
+    load_ctranslate2,
+    load_hugging_face,
+    load_marian,
+    save_hugging_face,
+)
+from keras_transformer.serving import Translator
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from tests.backends import randomise
+from tests.interop.marian_models import SETTINGS, write_marian, write_model, yaml_of
+
+NAN = float("nan")  # which `json` writes and no JSON has
+TEXTS = ["a man rides a horse on the beach", "two dogs play with a red ball"] * 6
+
+
+@pytest.fixture(scope="module")
+def hugging_face(tmp_path_factory):
+    tokenizer = SentencePieceTokenizer.train(TEXTS, vocab_size=50)
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24, "norm_epsilon": 1e-5}
+    model = Transformer(tokenizer.vocab_size, **sizes)
+    model.build()
+    randomise(model)
+    search = BeamSearch(3, 1.0, length_formula="power", num_hypotheses=1)
+    directory = tmp_path_factory.mktemp("hugging_face") / "model"
+    save_hugging_face(Translator(model, tokenizer, search=search), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("marian") / "model"
+    write_marian(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def ctranslate2(tmp_path_factory):
+    pytest.importorskip("ctranslate2")
+    from keras_transformer.interop import save_ctranslate2
+
+    tokenizer = CharacterTokenizer("abcdefg")
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24}
+    model = Transformer(tokenizer.vocab_size, **sizes, logits_bias=True)
+    model.build()
+    randomise(model)
+    directory = tmp_path_factory.mktemp("ctranslate2") / "model"
+    save_ctranslate2(Translator(model, tokenizer), directory)
+    return directory
+
+
+def refused(load, directory):
+    """The message of the error, which has one line, a rule, and what was received."""
+    with pytest.raises(ValueError, match=r"must .*Received: ") as caught:
+        load(directory)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 600
+    return message
+
+
+def changed_json(path, changes):
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({**known, **changes}), encoding="utf-8")
+
+
+# A file, a setting, and its value.
+HUGGING_FACE = [
+    *(
+        ("config.json", name, value)
+        for name in ("d_model", "vocab_size")
+        for value in (None, "16", -16, 0, 16.0, NAN, [16], True, {}, 10**30)
+    ),  # noqa: E501  # fmt: skip
+    *(("config.json", "encoder_layers", value) for value in (None, "1", -1, True)),
+    *(("config.json", "decoder_ffn_dim", value) for value in (None, -24, [24])),
+    *(("config.json", "encoder_attention_heads", value) for value in (None, 0, 3, "2")),
+    ("config.json", "decoder_vocab_size", "50"),
+    ("config.json", "share_encoder_decoder_embeddings", "false"),
+    ("config.json", "tie_word_embeddings", "yes"),
+    ("config.json", "tie_word_embeddings", None),
+    ("config.json", "scale_embedding", 1),
+    ("config.json", "normalize_embedding", "false"),
+    ("config.json", "normalize_before", 0),
+    *(("config.json", "dropout", value) for value in ("0.1", None, -0.1, 1.5, NAN)),
+    *(("config.json", "activation_function", value) for value in (None, 3, {})),
+    *(("config.json", "model_type", value) for value in (None, 3, [])),
+    *(("config.json", "pad_token_id", value) for value in (None, -1, "0", 10**6, True, [0, 1])),
+    *(("generation_config.json", "decoder_start_token_id", value) for value in (-1, 10**6, {})),
+    *(("generation_config.json", "num_beams", value) for value in (0, -1, "4", 2.0, True, 1001)),
+    *(("generation_config.json", "length_penalty", value) for value in ("1.0", NAN, [1], -1, 99)),
+    *(("generation_config.json", "early_stopping", value) for value in ("always", 1, [])),
+    *(("generation_config.json", "renormalize_logits", value) for value in ("true", 1)),
+    ("generation_config.json", "do_sample", "false"),
+    *(("generation_config.json", "no_repeat_ngram_size", value) for value in (-1, "3", 2.5)),
+    *(("generation_config.json", "repetition_penalty", value) for value in (0, "1", -2.0)),
+    *(("generation_config.json", "min_length", value) for value in (-1, "5", [])),
+    *(("generation_config.json", "max_length", value) for value in (0, 1, "20", 2.5, 10**12)),
+    *(("generation_config.json", "max_new_tokens", value) for value in (0, "20")),
+    *(("generation_config.json", "suppress_tokens", value) for value in ("7", [True], [-1], {})),
+    *(("generation_config.json", "bad_words_ids", value) for value in ([5], [[5, 6]], "x", [[]])),
+    ("generation_config.json", "eos_token_id", "3"),
+    ("tokenizer_config.json", "separate_vocabs", "false"),
+    ("tokenizer_config.json", "eos_token", "a"),
+    *(("vocab.json", "</s>", value) for value in (-1, "3", None, 3.0, [3])),
+    *(("vocab.json", "another", value) for value in (-1, "3", None, 10**9, True)),
+]
+# What nothing here has.
+NOT_HELD = [
+    ("num_beam_groups", 2),
+    ("diversity_penalty", 0.5),
+    ("encoder_repetition_penalty", 1.2),
+    ("encoder_no_repeat_ngram_size", 2),
+    ("exponential_decay_length_penalty", [5, 1.1]),
+    ("begin_suppress_tokens", [5]),
+    ("sequence_bias", [[[5], 1.0]]),
+    ("force_words_ids", [[[5]]]),
+    ("penalty_alpha", 0.6),
+    ("guidance_scale", 1.5),
+    ("watermarking_config", {"bias": 2.0}),
+    ("stop_strings", ["."]),
+    ("max_time", 2.0),
+    ("forced_bos_token_id", 7),
+    ("forced_bos_token_id", "7"),
+    ("forced_bos_token_id", [7]),
+    ("num_beam_groups", True),
+]
+NEUTRAL = {
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
+    "guidance_scale": None,
+    "forced_eos_token_id": 0,  # the default of old configurations, whatever the end is
+    "temperature": 1.0,
+    "top_k": 50,
+    "suppress_tokens": None,
+    "min_length": 0,
+}
+
+
+@pytest.mark.parametrize(("file", "name", "value"), HUGGING_FACE)
+def test_odd_settings_of_hugging_face(file, name, value, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / file, {name: value})
+    message = refused(load_hugging_face, directory)
+    is_named = name in message or "bos_id=1000000" in message
+    assert is_named or value != value or file == "vocab.json"  # NaN is no JSON
+
+
+@pytest.mark.parametrize(("name", "value"), NOT_HELD)
+@pytest.mark.parametrize(
+    "file", [pytest.param("config.json", marks=pytest.mark.slow), "generation_config.json"]
+)
+def test_searches_that_nothing_here_has(file, name, value, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / file, {name: value})
+    message = refused(load_hugging_face, directory)
+    assert message.startswith(f"`{name}` must be ")
+
+
+def test_a_search_of_ones_own_replaces_one_that_nothing_here_has(hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / "generation_config.json", {"penalty_alpha": 0.6})
+    search = BeamSearch(2)
+    assert load_hugging_face(directory, search=search, jit_compile=False).search is search
+
+
+def test_searches_without_an_effect_are_read(hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / "generation_config.json", NEUTRAL)
+    assert load_hugging_face(directory, jit_compile=False).search.beam_size == 3
+
+
+CONTENTS = {"empty": b"", "list": b"[]", "number": b"5", "text": b'"a"', "null": b"null"}
+CONTENTS |= {"half": b'{"a": ', "binary": b"\xff\xfe\x00", "twice": b'{"a": 1, "a": 2}'}
+CONTENTS |= {"deep": b"[" * 100_000, "nan": b'{"d_model": NaN}'}
+FILES = ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json"]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("file", FILES)
+def test_odd_files_of_hugging_face(file, content, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    (directory / file).write_bytes(CONTENTS[content])
+    assert file in refused(load_hugging_face, directory)
+
+
+@pytest.mark.parametrize("file", ["source.spm", "model.safetensors"])
+def test_empty_binary_files_of_hugging_face(file, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    (directory / file).write_bytes(b"")
+    assert file in refused(load_hugging_face, directory)
+
+
+# tokenizer_config.json of a model of many languages.
+CODES = [
+    {"added_tokens_decoder": []},
+    {"added_tokens_decoder": {"x": 5}},
+    {"added_tokens_decoder": {"99999999999999999999": {"content": "eng"}}},
+    {"added_tokens_decoder": {"60": {"content": 7}}},
+    {"added_tokens_decoder": 5},
+    {"extra_special_tokens": "eng"},
+    {"additional_special_tokens": [5, None]},
+    {"additional_special_tokens": 7},
+    {"language_codes": ["m2m100"]},
+]
+
+
+@pytest.mark.parametrize("settings", CODES)
+def test_odd_codes_of_languages(settings, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(
+        directory / "config.json",
+        {"model_type": "m2m_100", "normalize_before": True, "add_final_layer_norm": True},
+    )
+    shutil.copy(directory / "source.spm", directory / "sentencepiece.bpe.model")
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    refused(load_hugging_face, directory)
+
+
+MODEL_YML = [
+    *(("enc-depth", value) for value in (0, -1, 2.0, True, "2x", "~", [2])),
+    *(("transformer-heads", value) for value in (0, -4, ".nan", "~")),
+    *(("transformer-dim-ffn", value) for value in (0, "many", "~")),
+    *(("transformer-decoder-dim-ffn", value) for value in (-1, "many", [34])),
+    *(("transformer-dropout", value) for value in (-0.1, 2, "high", [0.1])),
+    ("transformer-dropout-ffn", "0,1"),
+    ("transformer-no-projection", "maybe"),
+    ("transformer-depth-scaling", 1),
+    ("transformer-preprocess", 5),
+    ("transformer-ffn-activation", "~"),
+    ("transformer-ffn-activation", [1]),
+    ("right-left", True),
+    ("type", "~x"),
+]
+DECODER_YML = [
+    *(("beam-size", value) for value in (0, -1, 2.5, True, "six", "~", [6], 1001, 10**17)),
+    *(("normalize", value) for value in (-1, ".nan", "yes", [0.6], 99)),
+    *(("max-length-factor", value) for value in (0, -3, ".nan", "three", "~", [3])),
+    *(("allow-unk", value) for value in ("maybe", 1, [True])),
+    *(("word-penalty", value) for value in (0.5, "x", [1])),
+    ("output-sampling", True),
+    ("output-sampling", ["topk", 10]),
+    ("force-decode", True),
+    ("shortlist", ["lex.s2t.bin", 100, 100]),
+    ("max-length-crop", True),
+    *(("models", value) for value in ("model.npz", 5, "~", [], ["a.npz", "b.npz"], [5])),
+    *(("vocabs", value) for value in (5, "~", [], ["vocab.yml"] * 3, ["~"])),
+]
+
+
+def characters(directory):
+    return load_marian(directory, tokenization="characters", jit_compile=False)
+
+
+@pytest.mark.parametrize(("name", "value"), MODEL_YML)
+def test_odd_settings_of_a_marian_model(name, value, marian, tmp_path):
+    directory = shutil.copytree(marian, tmp_path / "model")
+    arrays = dict(np.load(directory / "model.npz"))
+    del arrays["special:model.yml"]
+    write_model(directory / "model.npz", {**SETTINGS, name: value}, arrays)
+    assert name in refused(characters, directory)
+
+
+@pytest.mark.parametrize(("name", "value"), DECODER_YML)
+def test_odd_settings_of_decoder_yml(name, value, marian, tmp_path):
+    directory = shutil.copytree(marian, tmp_path / "model")
+    settings = {"models": ["model.npz"], "vocabs": ["vocab.yml"] * 2, "beam-size": 6, name: value}
+    (directory / "decoder.yml").write_text(yaml_of(settings), encoding="utf-8")
+    refused(characters, directory)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("file", ["decoder.yml", "vocab.yml", "model.npz"])
+def test_odd_files_of_marian(file, content, marian, tmp_path):
+    directory = shutil.copytree(marian, tmp_path / "model")
+    (directory / file).write_bytes(CONTENTS[content])
+    assert file in refused(characters, directory)
+
+
+CTRANSLATE2 = [
+    *(("layer_norm_epsilon", value) for value in ("1e-5", -1e-5, 0, NAN, [1e-5], True)),
+    *(("add_source_eos", value) for value in ("true", 1, None)),
+    *(("add_source_bos", value) for value in ("false", 0, None, True)),
+    *(("unk_token", value) for value in (None, 5, ["<unk>"])),
+    *(("eos_token", value) for value in (None, 5, "nowhere", {})),
+    *(("decoder_start_token", value) for value in (None, 5, "nowhere", [])),
+]
+
+
+def engine_characters(directory):
+    return load_ctranslate2(directory, tokenization="characters", jit_compile=False)
+
+
+@pytest.mark.parametrize(("name", "value"), CTRANSLATE2)
+def test_odd_settings_of_ctranslate2(name, value, ctranslate2, tmp_path):
+    directory = shutil.copytree(ctranslate2, tmp_path / "model")
+    changed_json(directory / "config.json", {name: value})
+    refused(engine_characters, directory)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("file", ["config.json", "shared_vocabulary.json", "model.bin"])
+def test_odd_files_of_ctranslate2(file, content, ctranslate2, tmp_path):
+    directory = shutil.copytree(ctranslate2, tmp_path / "model")
+    (directory / file).write_bytes(CONTENTS[content])
+    refused(engine_characters, directory)
+
+
+@pytest.mark.parametrize("tokens", [[5], [None], ["a", ["b"]], [{}], [True]])
+def test_odd_tokens_of_ctranslate2(tokens, ctranslate2, tmp_path):
+    directory = shutil.copytree(ctranslate2, tmp_path / "model")
+    (directory / "shared_vocabulary.json").write_text(json.dumps(tokens), encoding="utf-8")
+    assert "a token must be a string" in refused(engine_characters, directory)
