@@ -68,7 +68,7 @@ def top_extensions(totals: LogProbs, size: int) -> Candidates:
     """Returns the `size` largest of `totals` (batch, beam, vocab); among equals the first.
 
     A full sort of a large vocabulary is slow. The best lie in the `size` chunks whose own best are
-    largest, so the search sorts chunks first, and then the tokens of the best chunks.
+    largest. So the search sorts chunks first, and then the tokens of the best chunks.
     """
     batch, beams, vocab_size = totals.shape
     batch = ops.shape(totals)[0] if batch is None else batch
@@ -123,9 +123,8 @@ class BeamSearch(Search):
             unread; from 0 to 1000. The step function must return its attention.
         num_groups: number of groups of beams. A group is a beam of `beam_size / num_groups`. At
             each step the groups are extended one after another.
-        diversity_penalty: lowers a token in the choice of a group, once for each time that
-            earlier groups chose it at this step; from 0 to 1000. Scores stay the model's. With 0
-            all groups find the same.
+        diversity_penalty: lowers a token once for each time that earlier groups chose it at this
+            step; from 0 to 1000. Scores stay the model's. With 0 all groups find the same.
         early_stopping: False stops as described. True stops as soon as `beam_size` hypotheses are
             finished, in each group its share. That is sooner and may miss better ones.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
@@ -160,6 +159,7 @@ class BeamSearch(Search):
         beam_size: int = 4,
         length_penalty: float = 0.6,
         num_hypotheses: int | None = None,
+        *,
         coverage_penalty: float = 0.0,
         num_groups: int = 1,
         diversity_penalty: float = 0.0,
@@ -336,6 +336,7 @@ class BeamSearch(Search):
         coverage = now.coverage
         scores = log_probs / self._length_normaliser(task, index)
         if coverage is not None:
+            # attention -> (batch, beam, source)
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             # -> (batch, 2 * beam, source)
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)

@@ -113,6 +113,7 @@ class Written(NamedTuple):
         """Returns the tokens after `bos_id` of each path, (batch * beam, max_length)."""
         tokens = read_along(self.tokens, paths)[:, :, 1:]  # -> (batch, beam, max_length)
         batch, beams = ops.shape(tokens)[:2]
+        # -> (batch * beam, max_length)
         return ops.reshape(tokens, (batch * beams, task.max_length))
 
     def read_back(self, task: Task, pool: Pool, num_hypotheses: int) -> DecodeResult:

@@ -29,6 +29,7 @@ def group_by_sentence(found: DecodeResult, batch_size: int | Tensor, samples: in
     # -> (batch, samples, ...)
     by_sentence = DecodeResult(
         *(
+            # -> (batch, samples, ...)
             None if part is None else ops.reshape(part, (batch_size, samples, *ops.shape(part)[2:]))
             for part in found
         )
@@ -41,9 +42,9 @@ def group_by_sentence(found: DecodeResult, batch_size: int | Tensor, samples: in
 class Sampling(AppendingSearch):
     """Draws each token from the model's distribution, which the options sharpen or cut.
 
-    `token_t ~ q(token)`. `q` is `p ** (1 / temperature)`, normalised. It is cut in this order: to
-    the `top_k` likeliest tokens, to the smallest set of likeliest tokens that holds `top_p` of
-    what is left, and to tokens at least `min_p` times as likely as the likeliest.
+    `token_t ~ q(token)`. `q` is `p ** (1 / temperature)`, normalised. It is cut in this order.
+    First only the `top_k` likeliest tokens stay, then the smallest set of them that holds `top_p`
+    of what is left. Then only tokens at least `min_p` times as likely as the likeliest stay.
 
     The scores are the model's: sums of `log p`, not of `log q`.
 
@@ -90,6 +91,7 @@ class Sampling(AppendingSearch):
         temperature: float = 1.0,
         top_k: int = 0,
         top_p: float = 1.0,
+        *,
         min_p: float = 0.0,
         num_samples: int = 1,
         seed: int | None = None,

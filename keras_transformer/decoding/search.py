@@ -219,6 +219,7 @@ class Search:
 
     def __init__(
         self,
+        *,
         min_length: int = 0,
         min_length_ratio: float = 0.0,
         max_length_ratio: float | None = None,
@@ -402,6 +403,7 @@ class Search:
             allowed = ops.logical_and(allowed, ops.logical_not(repeated))
         if task.prefix_ids is not None:
             # While a sentence has a prefix, its token alone may come, whatever the other rules.
+            # -> (batch, 1)
             token = ops.take(task.prefix_ids, ops.reshape(index, (1,)), axis=1)
             token = repeat_rows(token, beams)  # -> (rows, 1)
             allowed = ops.where(token != task.pad_id, ops.arange(vocab_size) == token, allowed)

@@ -8,16 +8,19 @@ from keras import ops
 
 from keras_transformer.arguments import BeamPaths, Logits, PaddingMask, Tensor
 
-StepFunction: TypeAlias = Callable[..., Any]  # `Search` says what it takes and returns
-State: TypeAlias = Any  # a nest of tensors whose first axis is rows; a part may be None
+StepFunction: TypeAlias = Callable[..., Any]
+"""One decoding step; `Search` says what it takes and returns."""
+
+State: TypeAlias = Any
+"""A nest of tensors whose first axis is rows; a part may be None."""
 
 
 class StepOutput(NamedTuple):
-    """What a step function returned."""
+    """What a step function returns; a plain tuple of two or three does, too."""
 
     logits: Logits  # (rows, vocab)
     state: State
-    attention: Tensor | None  # float32 (rows, source); None when the search does not need it
+    attention: Tensor | None = None  # (rows, source); for alignments and the coverage penalty
 
 
 def follows_paths(step: StepFunction) -> bool:

@@ -21,8 +21,8 @@ class ALiBi(AttentionPosition):
 
     `score[h, q, k] -= slope[h] * |q - k|`, `slope[h] = 2 ** (-8 (h + 1) / heads)` for h from 0
 
-    A number of heads that is no power of two takes the slopes of the next lower one, and then
-    every second slope of the next higher one. Nothing is learnt, and longer inputs than those
+    Other numbers of heads than powers of two take the slopes of the next lower power. Then follows
+    every second slope of the next higher power. Nothing is learnt, and longer inputs than those
     trained on need nothing new.
 
     Shapes:

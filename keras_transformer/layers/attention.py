@@ -142,6 +142,7 @@ def cached_attention(
     values: Tensor,
     mask: AttentionMask,
     bias: Tensor | None = None,
+    *,
     written: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of one decoding step to cached keys and values, and its weights.
@@ -160,7 +161,7 @@ def cached_attention(
         the float32 weights (batch, heads, query, slots), or None with `written`.
     """
     if written is not None:
-        return attention_to_written(query, keys, values, mask, bias, written), None
+        return attention_to_written(query, keys, values, mask, bias, written=written), None
     batch, queries, heads, key_dim = ops.shape(query)
     shared, slots = keys.shape[1], ops.shape(keys)[2]
     groups = heads // shared  # heads of queries that read the same keys become more queries
@@ -188,6 +189,7 @@ def attention_to_written(
     values: Tensor,
     mask: AttentionMask,
     bias: Tensor | None,
+    *,
     written: Tensor,
 ) -> Tensor:
     """The context of `cached_attention` alone, from the first 32, 128, 512, ... positions.
@@ -233,7 +235,7 @@ def local_attention(
     """Attention of each position to those within `window`, in time and memory linear in length.
 
     Queries are cut into blocks. A block of queries meets its own block of keys and those on either
-    side (with `causal` on the left only), which hold every key within the window.
+    side; with `causal` on the left only. These blocks hold every key within the window.
 
     Args:
         query, key, value: as in `scaled_dot_product_attention`, of one length.
@@ -264,6 +266,7 @@ def local_attention(
         padded = _pad(tensor, block, right)
         parts = [padded[:, i * block : (i + num_blocks) * block] for i in range(neighbours)]
         shape = (batch, num_blocks, block, *tensor.shape[2:])
+        # -> (batch, num_blocks, neighbours * block, ...)
         joined = ops.concatenate([ops.reshape(part, shape) for part in parts], axis=2)
         # -> (batch * num_blocks, neighbours * block, ...)
         return ops.reshape(joined, (batch * num_blocks, neighbours * block, *tensor.shape[2:]))

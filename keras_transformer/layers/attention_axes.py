@@ -78,8 +78,8 @@ class AttentionAxes:
         if len(mask.shape) != full_rank:
             raise ValueError(
                 "`attention_mask` must have the axes (batch, *other axes, *query axes, *key "
-                "axes), or one more for heads before the query axes: rank "
-                f"{full_rank - 1} or {full_rank} here. Received: attention_mask of shape "
+                "axes), or also heads before the query axes. Its rank must be "
+                f"{full_rank - 1} or {full_rank}. Received: attention_mask of shape "
                 f"{tuple(mask.shape)}"
             )
         query_sizes, key_sizes = _sizes(query), _sizes(key)
@@ -96,6 +96,7 @@ class AttentionAxes:
 
         They are (batch, *free, heads, *query axes, *key axes).
         """
+        # -> (batch, *free, heads, *query axes, *key axes)
         return ops.reshape(
             weights, self.weights_shape(weights.shape[1], _sizes(query), _sizes(key))
         )

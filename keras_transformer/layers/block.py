@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import PaddingMask, Tensor
+from keras_transformer.arguments import Activation, PaddingMask, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.feed_forward import (
     FeedForward,
@@ -19,6 +19,7 @@ from keras_transformer.layers.multi_head_attention import (
 from keras_transformer.layers.positions import (
     AddedPosition,
     AttentionPosition,
+    Position,
     Shared,
     checked_position,
     position_config,
@@ -36,7 +37,7 @@ class Block(Composite):
         d_ff: int,
         dropout: float = 0.1,
         norm_first: bool = False,
-        activation: Any = "relu",
+        activation: Activation = "relu",
         *,
         attention_dropout: float = 0.0,
         feed_forward_dropout: float = 0.0,
@@ -44,7 +45,7 @@ class Block(Composite):
         norm_epsilon: float = NORM_EPSILON,
         num_key_value_heads: int | None = None,
         window: int | None = None,
-        position: Any = None,
+        position: Position | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -154,16 +155,18 @@ class Block(Composite):
         """The identity that sets the mask of its output."""
         return AttachMask(dtype=self.dtype_policy, name="attach_mask")
 
-    def read_inputs(self, *inputs: Tensor) -> tuple[list[Tensor], list[PaddingMask | None]]:
-        """Returns each input in the compute dtype, and the implicit mask of each or None.
+    def read_inputs(
+        self, *inputs: Tensor | None
+    ) -> tuple[list[Tensor | None], list[PaddingMask | None]]:
+        """Returns each input in the compute dtype, and the implicit mask of each; None for None.
 
         Keras does so, and builds the layer, for `call`. A method that users call beside it does so
         by itself.
         """
         if not self.built:
-            self.build(*(tuple(tensor.shape) for tensor in inputs))
-        masks = [next(iter(ReadMask()(tensor)), None) for tensor in inputs]
-        return [ops.cast(tensor, self.compute_dtype) for tensor in inputs], masks
+            self.build(*(tensor if tensor is None else tuple(tensor.shape) for tensor in inputs))
+        masks = [None if x is None else next(iter(ReadMask()(x)), None) for x in inputs]
+        return [None if x is None else ops.cast(x, self.compute_dtype) for x in inputs], masks
 
     def final_norm_layer(self) -> keras.layers.Layer | None:
         """The normalisation after a stack whose layers normalise first, else None."""

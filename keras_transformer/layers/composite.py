@@ -31,7 +31,7 @@ class Composite(keras.layers.Layer):
         self._num_adopted = 0
         self._trainable_later = checked_values(trainable_inside)  # of layers not made yet
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Sets `trainable` of all layers inside even where this layer's value stays the same.
 
         On TensorFlow Keras leaves out an assignment that would not change the attribute.

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
-from keras_transformer.layers.decoder_layer import DecoderLayer
+from keras_transformer.layers.decoder_layer import DecoderLayer, DecoderMasks
 from keras_transformer.layers.stack import Stack
-from keras_transformer.masking import combine_masks
+from keras_transformer.masking import one_mask
 
 
 class DecoderStates(NamedTuple):
@@ -18,6 +18,15 @@ class DecoderStates(NamedTuple):
     self_attention_weights: list[Tensor]  # of each layer, float32 (batch, heads, target, target)
     # Of each layer, float32 (batch, heads, target, source); None without a memory.
     attention_weights: list[Tensor | None]
+
+
+class DecoderStep(NamedTuple):
+    """What `Decoder.step` returns of one position."""
+
+    outputs: Tensor  # (rows, 1, d_model)
+    caches: list[tuple[Tensor, Tensor]]  # of each layer, with this position
+    # The last layer's over the memory, float32 (batch, heads, rows / batch, source), or None.
+    attention_weights: Tensor | None
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -73,6 +82,7 @@ class Decoder(Stack):
         padding_mask: PaddingMask | None = None,
         memory_padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
+        *,
         memory_attention_mask: AttentionMask | None = None,
         training: bool | None = None,
         mask: PaddingMask | None = None,
@@ -80,14 +90,12 @@ class Decoder(Stack):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns one vector for each target position."""
-        return self.run(
-            [inputs] if memory is None else [inputs, memory],
-            training,
-            padding_mask=combine_masks(padding_mask, mask, inputs_mask),
-            memory_padding_mask=combine_masks(memory_padding_mask, memory_mask),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = DecoderMasks(
+            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
         )
+        return self.run(inputs, memory, masks=masks, training=training)
 
     def inspect(
         self,
@@ -96,21 +104,18 @@ class Decoder(Stack):
         padding_mask: PaddingMask | None = None,
         memory_padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
+        *,
         memory_attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> DecoderStates:
         """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
-        tensors, (mask, *memory_masks) = self.read_inputs(
-            *([inputs] if memory is None else [inputs, memory])
+        (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = DecoderMasks(
+            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
         )
-        outputs, states = self.run_inspected(
-            tensors,
-            training,
-            padding_mask=combine_masks(padding_mask, mask),
-            memory_padding_mask=combine_masks(memory_padding_mask, *memory_masks),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
-        )
+        outputs, states = self.run_inspected(inputs, memory, masks=masks, training=training)
         return DecoderStates(outputs, *map(list, zip(*states, strict=True)))
 
     def project_memory(
@@ -134,11 +139,8 @@ class Decoder(Stack):
         *,
         memory_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
-    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor | None]:
-        """Decodes position `index`; see `DecoderLayer.step`.
-
-        Returns the output, the new caches, and the last layer's weights over the memory.
-        """
+    ) -> DecoderStep:
+        """Decodes position `index`; see `DecoderLayer.step`."""
         hidden, new_caches, weights = inputs, [], None
         memories: list[Any] = projected_memory or [None] * len(self.layers)
         for layer, cache, projected in zip(self.layers, caches, memories, strict=True):
@@ -148,7 +150,7 @@ class Decoder(Stack):
             new_caches.append(cache)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
-        return hidden, new_caches, weights
+        return DecoderStep(hidden, new_caches, weights)
 
     def compute_output_shape(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> Shape:
         """Returns the shape of `inputs`."""

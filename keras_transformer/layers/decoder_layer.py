@@ -5,17 +5,27 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer import arguments
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
-from keras_transformer.masking import boolean_mask, combine_masks, zero_masked
+from keras_transformer.masking import boolean_mask, one_mask, zero_masked
 
 
 class DecoderLayerStates(NamedTuple):
     """What `DecoderLayer.inspect` returns."""
 
     outputs: Tensor  # (batch, target, d_model)
-    self_attention_weights: Tensor  # float32 (batch, heads, target, target)
+    self_attention_weights: Tensor | None  # float32 (batch, heads, target, target)
     attention_weights: Tensor | None  # float32 (batch, heads, target, source); None without memory
+
+
+class DecoderLayerStep(NamedTuple):
+    """What `DecoderLayer.step` returns of one position."""
+
+    outputs: Tensor  # (rows, 1, d_model)
+    cache: tuple[Tensor, Tensor]  # keys and values with this position, as from `start_cache`
+    # Over the memory, float32 (batch, heads, rows / batch, source); None without one.
+    attention_weights: Tensor | None
 
 
 class DecoderMasks(NamedTuple):
@@ -64,8 +74,8 @@ class DecoderLayer(Block):
         ValueError: for a bad argument, a d_model that num_heads does not divide, a mask of
             floats, or a memory given in some calls only.
 
-    Masking: always causal. Combines each mask given with Keras's implicit one of the same tensor
-    (`mask`, `inputs_mask`, `memory_mask`, which Keras fills in), and sets the mask of its output.
+    Masking: always causal. Combines each mask given with Keras's implicit one of the same tensor,
+        and sets the mask of its output. Keras fills in `mask`, `inputs_mask` and `memory_mask`.
 
     Reference: Vaswani et al. 2017, "Attention Is All You Need", section 3.1.
 
@@ -79,7 +89,9 @@ class DecoderLayer(Block):
 
     def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Builds the sub-layers; those that read the memory only when there is one."""
-        d_model = inputs_shape[-1]
+        d_model = arguments.vectors_shape("inputs", inputs_shape)[-1]
+        if memory_shape is not None:
+            arguments.vectors_shape("memory", memory_shape)
         if self.added_position is not None:
             self.added_position.build(inputs_shape)
         self.self_attention = self.self_attention_layer("self_attention", d_model)
@@ -107,6 +119,7 @@ class DecoderLayer(Block):
         padding_mask: PaddingMask | None = None,
         memory_padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
+        *,
         memory_attention_mask: AttentionMask | None = None,
         training: bool | None = None,
         mask: PaddingMask | None = None,
@@ -114,14 +127,13 @@ class DecoderLayer(Block):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
         masks = DecoderMasks(
-            combine_masks(padding_mask, mask, inputs_mask),
-            combine_masks(memory_padding_mask, memory_mask),
-            attention_mask,
-            memory_attention_mask,
+            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
         )
-        outputs, _, _ = self._transform(inputs, memory, masks, training)
-        return self.attach_mask(outputs, mask=masks.padding)
+        states = self.transform(inputs, memory, masks=masks, training=training)
+        return self.attach_mask(states.outputs, mask=padding_mask)
 
     def inspect(
         self,
@@ -130,37 +142,34 @@ class DecoderLayer(Block):
         padding_mask: PaddingMask | None = None,
         memory_padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
+        *,
         memory_attention_mask: AttentionMask | None = None,
         training: bool | None = False,
     ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
-        given = (inputs,) if memory is None else (inputs, memory)
-        (inputs, *memories), (mask, *memory_masks) = self.read_inputs(*given)
+        (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
         masks = DecoderMasks(
-            combine_masks(padding_mask, mask),
-            combine_masks(memory_padding_mask, *memory_masks),
-            attention_mask,
-            memory_attention_mask,
+            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
         )
-        memory = memories[0] if memories else None
-        outputs, *weights = self._transform(inputs, memory, masks, training, True)
-        return DecoderLayerStates(self.attach_mask(outputs, mask=masks.padding), *weights)
+        states = self.transform(inputs, memory, masks=masks, training=training, with_weights=True)
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
 
-    def _transform(
+    def transform(
         self,
         inputs: Tensor,
-        memory: Tensor | None,
+        memory: Tensor | None = None,
+        *,
         masks: DecoderMasks,
         training: bool | None,
         with_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Returns the outputs, and the weights over the target and the memory or None."""
+    ) -> DecoderLayerStates:
+        """As `call`, of tensors from `one_mask`; attaches no mask, and gives weights when asked."""
         self._check_memory(memory)
         options = {"return_attention_scores": with_weights, "training": training}
         if self.added_position is not None:
             inputs = self.added_position(inputs, padding_mask=masks.padding, training=training)
-        inputs = zero_masked(inputs, masks.padding)
-
         normed = self.self_attention_residual.enter(inputs)
         attended = self.self_attention(
             normed,
@@ -177,7 +186,7 @@ class DecoderLayer(Block):
         if memory is not None:
             attended = self.cross_attention(
                 self.cross_attention_residual.enter(hidden),
-                zero_masked(memory, masks.memory_padding),
+                memory,
                 value_mask=masks.memory_padding,
                 attention_mask=masks.memory_attention,
                 **options,
@@ -188,7 +197,7 @@ class DecoderLayer(Block):
         normed = self.feed_forward_residual.enter(hidden)
         transformed = self.feed_forward(normed, training=training)
         outputs = self.feed_forward_residual.leave(hidden, transformed, training)
-        return outputs, self_weights, weights
+        return DecoderLayerStates(outputs, self_weights, weights)
 
     def _check_memory(self, memory: Tensor | None) -> None:
         if self.reads_memory != (memory is not None):
@@ -232,7 +241,7 @@ class DecoderLayer(Block):
         *,
         memory_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor | None]:
+    ) -> DecoderLayerStep:
         """Decodes position `index` alone, equal to `call` on the whole prefix.
 
         Args:
@@ -242,11 +251,10 @@ class DecoderLayer(Block):
             projected_memory: from `project_memory`, or None.
             memory_mask: (batch, source) boolean, or None.
             paths: (batch, beam, max_length or more), the slot that holds each position of each
-                beam; None when the cache has a row for each row of inputs.
+                beam. None when the cache has a row for each row of inputs.
 
         Returns:
-            The output (rows, 1, d_model), the cache with this position in it, and the weights
-            over the memory (batch, heads, rows / batch, source) or None.
+            A `DecoderLayerStep`.
         """
         inputs = ops.cast(inputs, self.compute_dtype)  # a quantized embedding's are float32
         if self.added_position is not None:
@@ -260,16 +268,18 @@ class DecoderLayer(Block):
             ops.slice_update(
                 slots,
                 (0, 0, index * beams, 0),
+                # -> (batch, beam, key and value heads, width), then the heads first
                 heads_first(ops.reshape(new, (batch, beams, *new.shape[2:]))),
             )
             for slots, new in zip(cache, (keys, values), strict=True)
         )
         attended, _ = self.self_attention.attend_cached(
+            # -> (batch, beam, d_model)
             ops.reshape(normed, (batch, beams, normed.shape[-1])),
             *cache,
             visible_slots(index, cache[0].shape[2] or ops.shape(cache[0])[2], self.window, paths),
             index,
-            index + 1,
+            written=index + 1,
         )
         attended = ops.reshape(attended, ops.shape(inputs))  # -> (rows, 1, d_model)
         hidden = self.self_attention_residual.leave(inputs, attended)
@@ -277,7 +287,8 @@ class DecoderLayer(Block):
         if projected_memory is not None:
             hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
         transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
-        return self.feed_forward_residual.leave(hidden, transformed), cache, weights
+        outputs = self.feed_forward_residual.leave(hidden, transformed)
+        return DecoderLayerStep(outputs, cache, weights)
 
     def _step_memory(
         self,
@@ -326,5 +337,5 @@ def visible_slots(
     length = slots // beams
     own = paths[:, :, :length, None] == ops.arange(beams, dtype=paths.dtype)
     own = ops.logical_and(own, visible[:, None])
-    # (batch, beam, length, beam) -> (batch, 1, beam, slots)
+    # -> (batch, 1, beam, slots)
     return ops.reshape(own, (-1, 1, beams, slots))

@@ -1,7 +1,7 @@
 """Dropout whose random numbers cost next to nothing inside a compiled step."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -40,11 +40,11 @@ class Dropout(keras.layers.Dropout):
     `hash(position, seed, step) >= rate * 2**16`
 
     A general random generator takes nearly a fifth of the time of a training step of a small
-    model. The hash is a few integer operations that compilers merge with what reads the output:
-    it mixes the position with a key, the result with a second key, and mixes again. Keys follow
-    from the layer's seed and from the number of its training calls, so layers and steps have
-    masks of their own, and the same seed gives the same masks on every backend. A hash of 32 bits
-    decides for two elements, by half of its bits each, so the rate is a multiple of 1/65536.
+    model. The hash is a few integer operations that compilers merge with what reads the output. It
+    mixes the position with a key, the result with a second key, and mixes again. Keys follow from
+    the layer's seed and from the number of its training calls, so layers and steps have masks of
+    their own. The same seed gives the same masks on every backend. A hash of 32 bits decides for
+    two elements, by half of its bits each, so the rate is a multiple of 1/65536.
 
     Args:
         rate: share of the elements to drop, in [0, 1].
@@ -70,7 +70,11 @@ class Dropout(keras.layers.Dropout):
     """
 
     def __init__(
-        self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any
+        self,
+        rate: float,
+        noise_shape: Sequence[int | None] | np.ndarray | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ) -> None:
         if isinstance(noise_shape, (list, tuple, np.ndarray)):
             noise_shape = tuple(map(plain, noise_shape))
@@ -91,13 +95,13 @@ class Dropout(keras.layers.Dropout):
         shape = ops.shape(inputs)
         size = math.prod(shape)
         words = random_words(seed, (size + 1) // 2)
-        # Each word decides for two elements, of the first and of the second half: its upper 16 bits
-        # for one, its lower 16 for the other. What is below them does not change the comparison.
+        # Each word decides for two elements, one of each half. Its upper 16 bits are for one, its
+        # lower 16 for the other. What is below them does not change the comparison.
         first_kept = min(round(self.rate * 2**16), 2**16 - 1) * 2**16 - 2**31
         kept = ops.concatenate([words >= first_kept, ops.left_shift(words, 16) >= first_kept])
         if not isinstance(size, int) or size % 2:
             kept = kept[:size]
-        return ops.reshape(kept, shape)
+        return ops.reshape(kept, shape)  # -> the shape of the inputs
 
 
 class ReluDropout(Dropout):

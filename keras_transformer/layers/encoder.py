@@ -5,9 +5,9 @@ from typing import NamedTuple
 import keras
 
 from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
-from keras_transformer.layers.encoder_layer import EncoderLayer
+from keras_transformer.layers.encoder_layer import EncoderLayer, EncoderMasks
 from keras_transformer.layers.stack import Stack
-from keras_transformer.masking import combine_masks
+from keras_transformer.masking import one_mask
 
 
 class EncoderStates(NamedTuple):
@@ -64,13 +64,13 @@ class Encoder(Stack):
         padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
         training: bool | None = None,
+        *,
         mask: PaddingMask | None = None,
         inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the memory: one vector for each position."""
-        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        return self.run([inputs], training, **masks)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        return self.run(inputs, masks=EncoderMasks(padding_mask, attention_mask), training=training)
 
     def inspect(
         self,
@@ -80,10 +80,10 @@ class Encoder(Stack):
         training: bool | None = False,
     ) -> EncoderStates:
         """Returns `EncoderStates`: what `call` returns, and what each layer does on the way."""
-        tensors, implicit = self.read_inputs(inputs)
-        padding_mask = combine_masks(padding_mask, *implicit)
-        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        outputs, states = self.run_inspected(tensors, training, **masks)
+        (inputs,), (mask,) = self.read_inputs(inputs)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        masks = EncoderMasks(padding_mask, attention_mask)
+        outputs, states = self.run_inspected(inputs, masks=masks, training=training)
         return EncoderStates(outputs, *map(list, zip(*states, strict=True)))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -4,16 +4,24 @@ from typing import NamedTuple
 
 import keras
 
+from keras_transformer import arguments
 from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
-from keras_transformer.masking import combine_masks, zero_masked
+from keras_transformer.masking import one_mask
 
 
 class EncoderLayerStates(NamedTuple):
     """What `EncoderLayer.inspect` returns."""
 
     outputs: Tensor  # (batch, length, d_model)
-    attention_weights: Tensor  # float32 (batch, heads, query, key)
+    attention_weights: Tensor | None  # float32 (batch, heads, query, key)
+
+
+class EncoderMasks(NamedTuple):
+    """The masks of one call, Keras's implicit one included; None allows everything."""
+
+    padding: PaddingMask | None  # (batch, length)
+    attention: AttentionMask | None  # (batch, query, key)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -64,6 +72,7 @@ class EncoderLayer(Block):
 
     def build(self, input_shape: Shape) -> None:
         """Builds the sub-layers for the input's width."""
+        arguments.vectors_shape("inputs", input_shape)
         if self.added_position is not None:
             self.added_position.build(input_shape)
         self.attention = self.self_attention_layer("attention", input_shape[-1])
@@ -83,13 +92,15 @@ class EncoderLayer(Block):
         padding_mask: PaddingMask | None = None,
         attention_mask: AttentionMask | None = None,
         training: bool | None = None,
+        *,
         mask: PaddingMask | None = None,
         inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        outputs, _ = self._transform(inputs, padding_mask, attention_mask, training)
-        return self.attach_mask(outputs, mask=padding_mask)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        masks = EncoderMasks(padding_mask, attention_mask)
+        states = self.transform(inputs, masks=masks, training=training)
+        return self.attach_mask(states.outputs, mask=padding_mask)
 
     def inspect(
         self,
@@ -100,29 +111,28 @@ class EncoderLayer(Block):
     ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs,), (mask,) = self.read_inputs(inputs)
-        padding_mask = combine_masks(padding_mask, mask)
-        outputs, weights = self._transform(inputs, padding_mask, attention_mask, training, True)
-        return EncoderLayerStates(self.attach_mask(outputs, mask=padding_mask), weights)
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        masks = EncoderMasks(padding_mask, attention_mask)
+        states = self.transform(inputs, masks=masks, training=training, with_weights=True)
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
 
-    def _transform(
+    def transform(
         self,
         inputs: Tensor,
-        padding_mask: PaddingMask | None,
-        attention_mask: AttentionMask | None,
+        *,
+        masks: EncoderMasks,
         training: bool | None,
         with_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns the outputs, and the attention weights or None."""
+    ) -> EncoderLayerStates:
+        """As `call`, of inputs from `one_mask`; attaches no mask, and gives weights when asked."""
         if self.added_position is not None:
-            inputs = self.added_position(inputs, padding_mask=padding_mask, training=training)
-        inputs = zero_masked(inputs, padding_mask)
-
+            inputs = self.added_position(inputs, padding_mask=masks.padding, training=training)
         normed = self.attention_residual.enter(inputs)
         attended = self.attention(
             normed,
             normed,
-            value_mask=padding_mask,
-            attention_mask=attention_mask,
+            value_mask=masks.padding,
+            attention_mask=masks.attention,
             return_attention_scores=with_weights,
             training=training,
         )
@@ -130,7 +140,8 @@ class EncoderLayer(Block):
         hidden = self.attention_residual.leave(inputs, attended, training)
 
         transformed = self.feed_forward(self.feed_forward_residual.enter(hidden), training=training)
-        return self.feed_forward_residual.leave(hidden, transformed, training), weights
+        outputs = self.feed_forward_residual.leave(hidden, transformed, training)
+        return EncoderLayerStates(outputs, weights)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""

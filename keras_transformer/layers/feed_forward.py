@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Shape, Tensor
+from keras_transformer.arguments import Activation, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import PositionwiseDense, step_product
 from keras_transformer.layers.dropout import Dropout, ReluDropout
@@ -50,7 +50,7 @@ class FeedForward(Composite):
     """
 
     def __init__(
-        self, d_ff: int, activation: Any = "relu", dropout: float = 0.0, **kwargs: Any
+        self, d_ff: int, activation: Activation = "relu", dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.d_ff = arguments.positive_integer("d_ff", d_ff)
@@ -110,12 +110,13 @@ class FeedForward(Composite):
         return {**super().get_config(), **own}
 
 
-def checked_activation(activation: Any) -> str | Callable[[Tensor], Tensor]:
+def checked_activation(activation: Activation) -> str | Callable[[Tensor], Tensor]:
     """Returns the name of a gated network, or any Keras activation as a function."""
-    gated = isinstance(activation, str) and activation in GATES
-    return activation if gated else keras.activations.get(activation)
+    if isinstance(activation, str) and activation in GATES:
+        return activation
+    return keras.activations.get(activation)
 
 
-def activation_config(activation: Any) -> Any:
+def activation_config(activation: str | Callable[[Tensor], Tensor]) -> Any:
     """Returns what `get_config` saves of `checked_activation`."""
     return activation if isinstance(activation, str) else keras.activations.serialize(activation)

@@ -13,7 +13,7 @@ def looked_up(table: Tensor, ids: Tensor) -> Tensor:
 
     TensorFlow's own has a part for each place, and Keras's optimizers (3.15) take them one by one:
     Adam's second moment is then the sum of squares instead of the square of the sum, so the rows of
-    frequent ids move too far, and the norm of gradients that are clipped is too small.
+    frequent ids move too far. The norm of gradients that are clipped is too small.
     """
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, ids, axis=0)
@@ -24,10 +24,13 @@ def looked_up(table: Tensor, ids: Tensor) -> Tensor:
     @ops.custom_gradient
     def lookup(table: Tensor) -> tuple[Tensor, Any]:
         def gradient(upstream: Tensor) -> Any:
+            # -> (number of ids, ...)
             parts = ops.reshape(ops.cast(upstream, exact), (-1, *table.shape[1:]))
+            # -> (rows, ...)
             rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=num_rows)
             return ops.cast(rows, table.dtype)
 
         return ops.take(table, ids, axis=0), gradient
 
-    return lookup(ops.reshape(table, ops.shape(table)))  # a tensor, where `table` is a variable
+    # -> the shape it has: a tensor, where `table` is a variable
+    return lookup(ops.reshape(table, ops.shape(table)))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -25,12 +25,15 @@ from keras_transformer.layers.dense import Projection, step_product
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keras_attention import config_from_keras, copy_weights, keras_twin
 from keras_transformer.layers.positions import (
+    Position,
     checked_attention_position,
     length_of,
     position_config,
     position_range,
 )
 from keras_transformer.masking import AttachMask, ReadMask, combine_masks, zero_masked
+
+Symbols: TypeAlias = keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -104,33 +107,32 @@ class MultiHeadAttention(Composite):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: Any = None,
-        attention_axes: Any = None,
+        output_shape: arguments.Axes | None = None,
+        attention_axes: arguments.Axes | None = None,
         sliding_window: int | None = None,
         flash_attention: bool | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        activity_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
+        kernel_initializer: arguments.Initializer = "glorot_uniform",
+        bias_initializer: arguments.Initializer = "zeros",
+        kernel_regularizer: arguments.Regularizer | None = None,
+        bias_regularizer: arguments.Regularizer | None = None,
+        activity_regularizer: arguments.Regularizer | None = None,
+        kernel_constraint: arguments.Constraint | None = None,
+        bias_constraint: arguments.Constraint | None = None,
         use_gate: bool = False,
         seed: int | None = None,
         *,
         output_dim: int | None = None,
         num_key_value_heads: int | None = None,
         window: int | None = None,
-        position: Any = None,
+        position: Position | None = None,
         **kwargs: Any,
     ) -> None:
         # No cast by Keras: it would make two tensors of one that is query and value both.
         super().__init__(**{"autocast": False, **kwargs})
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
         self.key_dim = arguments.positive_integer("key_dim", key_dim)
-        self.value_dim = arguments.positive_integer(
-            "value_dim", key_dim if value_dim is None else value_dim
-        )
+        value_dim = key_dim if value_dim is None else value_dim
+        self.value_dim = arguments.positive_integer("value_dim", value_dim)
         self.dropout = arguments.rate("dropout", dropout)
         self.use_bias = arguments.boolean("use_bias", use_bias)
         self.output_width = arguments.attention_output_shape(output_shape, output_dim)
@@ -155,7 +157,7 @@ class MultiHeadAttention(Composite):
         self.adopt()
 
     @classmethod
-    def from_keras(cls, layer: Any) -> "MultiHeadAttention":
+    def from_keras(cls, layer: keras.layers.Layer) -> "MultiHeadAttention":
         """Returns this layer with the settings and the weights of a Keras attention layer.
 
         Args:
@@ -183,10 +185,9 @@ class MultiHeadAttention(Composite):
         """Builds the projections and the dropout."""
         key_shape = value_shape if key_shape is None else key_shape
         check_lengths(value_shape, key_shape)
-        self.axes = None
         axes = AttentionAxes(self.attention_axes, len(query_shape))
-        if len(query_shape) > 3:  # else there is but one axis to attend over
-            self.axes = axes
+        self.axes = axes if len(query_shape) > 3 else None  # None: one axis to attend over
+        if self.axes is not None:
             query_shape = self.axes.merge_shape(query_shape)
             value_shape, key_shape = map(self.axes.merge_shape, (value_shape, key_shape))
         self.query_dense = self._heads_dense("query", self.num_heads, self.key_dim)
@@ -210,7 +211,7 @@ class MultiHeadAttention(Composite):
         self.adopt()
 
     def _heads_dense(
-        self, name: str, num_heads: int, width: int, activation: Any = None
+        self, name: str, num_heads: int, width: int, activation: str | None = None
     ) -> Projection:
         dense = Projection(
             "bld,dhe->blhe",
@@ -220,7 +221,7 @@ class MultiHeadAttention(Composite):
             name=name,
             **self._projection_arguments(),
         )
-        dense.supports_masking = True  # a mask on what a decoding step reads is no loss
+        dense.supports_masking = True  # a mask on what a decoding step reads is not a loss
         return dense
 
     def _output_dense(self, query_shape: Shape) -> Projection:
@@ -439,7 +440,7 @@ class MultiHeadAttention(Composite):
         """As `project_key_value` for one decoding step: all inputs are at position `index`."""
         keys = step_product(self.key_dense, inputs)
         if self.position is not None:
-            keys = self.position.rotate(keys, ops.reshape(index, (1,)))
+            keys = self.position.rotate(keys, ops.reshape(index, (1,)))  # index -> (1,)
         return keys, step_product(self.value_dense, inputs)
 
     def attend_cached(
@@ -449,6 +450,7 @@ class MultiHeadAttention(Composite):
         values: Tensor,
         mask: AttentionMask,
         index: Tensor | None = None,
+        *,
         written: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends from one decoding step to cached keys and values; see `cached_attention`.
@@ -461,11 +463,11 @@ class MultiHeadAttention(Composite):
         queries = step_product(self.query_dense, query)
         bias = None
         if self.position is not None:
-            here = ops.reshape(index, (1,))
+            here = ops.reshape(index, (1,))  # -> (1,)
             queries = self.position.rotate(queries, here)
             slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
             bias = self.position.bias(here, slots, True)
-        context, weights = cached_attention(queries, keys, values, mask, bias, written)
+        context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
         if self.use_gate:
             context = context * step_product(self.gate_dense, query)
         output = step_product(self.output_dense, context)
@@ -479,7 +481,7 @@ class MultiHeadAttention(Composite):
             check_lengths(value_shape, value_shape if key_shape is None else key_shape)
         return (*query_shape[:-1], *(self.output_width or query_shape[-1:]))
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Symbols:
         """Returns symbolic outputs; attention weights are (batch, heads, query, key), float32."""
         given = inspect.signature(self.call).bind(*args, **kwargs).arguments
         query, value, key = given["query"].shape, given["value"].shape, given.get("key")
@@ -492,7 +494,9 @@ class MultiHeadAttention(Composite):
             shape = self.axes.weights_shape(self.num_heads, query, value)
         return output, keras.KerasTensor(shape, "float32")
 
-    def compute_mask(self, query: Tensor, previous_mask: Any) -> PaddingMask | None:
+    def compute_mask(
+        self, query: Tensor, previous_mask: arguments.PreviousMask
+    ) -> PaddingMask | None:
         """Returns the query's mask."""
         return previous_mask[0] if isinstance(previous_mask, (list, tuple)) else previous_mask
 

@@ -65,6 +65,7 @@ class PositionalEncoding(AddedPosition):
         max_length: int | None = None,
         combine: str = "add",
         dropout: float = 0.0,
+        *,
         layout: str = "interleaved",
         frequencies: str = "paper",
         first_position: int = 0,
@@ -95,9 +96,9 @@ class PositionalEncoding(AddedPosition):
         numpy_api = np if isinstance(positions, np.ndarray) else ops
         if self.layout == "halves":
             return numpy_api.concatenate(waves, axis=-1)[..., : self.d_model]
-        # -> (..., pair, sine or cosine) -> (..., d_model)
-        waves = numpy_api.stack(waves, axis=-1)
+        waves = numpy_api.stack(waves, axis=-1)  # -> (..., pair, sine or cosine)
         shape = numpy_api.shape(waves)
+        # -> (..., d_model)
         return numpy_api.reshape(waves, (*shape[:-2], shape[-2] * 2))[..., : self.d_model]
 
     def get_config(self) -> dict[str, Any]:

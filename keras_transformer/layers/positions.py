@@ -4,14 +4,14 @@
 or a model takes either as `position`; an attention layer takes the second.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, PaddingMask, Shape, Tensor
+from keras_transformer.arguments import BooleanMask, Length, PaddingMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -19,12 +19,12 @@ from keras_transformer.layers.sinusoids import LARGEST_POSITION
 from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, integer_ids
 
 
-def length_of(tensor: Tensor) -> Any:
+def length_of(tensor: Tensor) -> Length:
     """The length (axis 1): a plain integer where it is known in advance, else a tensor."""
     return ops.shape(tensor)[1] if tensor.shape[1] is None else tensor.shape[1]
 
 
-def position_range(length: Any) -> Tensor:
+def position_range(length: Length) -> Tensor:
     """Positions 0 to length - 1: a NumPy array for a plain integer, else a tensor."""
     numpy_api = np if isinstance(length, int) else ops
     return numpy_api.arange(length, dtype="int32")
@@ -100,7 +100,7 @@ class AddedPosition(Composite):
         Positions count from the first True of each row of the mask (batch, length): that of
         `inputs`, combined with `padding_mask`. `positions` (batch, length) replace them.
         """
-        # Not an argument that Keras fills in: a functional model saves it with the call, and a
+        # Not an argument that Keras fills in. A functional model would save it with the call, and a
         # file of a model without it would not load.
         mask = combine_masks(padding_mask, *self.read_mask(inputs))
         inputs = ops.cast(inputs, self.compute_dtype)
@@ -120,7 +120,7 @@ class AddedPosition(Composite):
         rows = self.rows(ops.where(known, positions, 0))  # -> (batch, length, d_model)
         return ops.where(known[..., None], rows, float("nan"))
 
-    def encoding(self, length: Any) -> Tensor:
+    def encoding(self, length: Length) -> Tensor:
         """Returns the first `length` rows, float32 (length, d_model)."""
         if self.max_length is None:
             return ops.convert_to_tensor(self.rows(position_range(length)))
@@ -192,10 +192,14 @@ class AttentionPosition(keras.layers.Layer):
 class Shared(NamedTuple):
     """Hands the position of a block to the layers inside it, which then use this very object."""
 
-    position: AttentionPosition | None
+    position: AddedPosition | AttentionPosition | None
 
 
-def checked_attention_position(position: Any) -> AttentionPosition | None:
+Position: TypeAlias = AddedPosition | AttentionPosition | Shared | dict[str, Any]
+"""How positions are told apart, or what a configuration holds of it."""
+
+
+def checked_attention_position(position: Position | None) -> AttentionPosition | None:
     """Returns a copy of `position`, or of its saved configuration; raises `ValueError`.
 
     Two layers that hold one position would save it in one of them only, hence the copy.
@@ -215,7 +219,9 @@ def checked_attention_position(position: Any) -> AttentionPosition | None:
     return type(position).from_config(position.get_config())
 
 
-def checked_position(position: Any, dtype: str | None) -> AddedPosition | AttentionPosition | None:
+def checked_position(
+    position: Position | None, dtype: str | None
+) -> AddedPosition | AttentionPosition | None:
     """Returns a copy of a position of either kind, for a block, a stack or a model.
 
     An `AddedPosition` computes in `dtype`, the policy of the layer that adds it.
@@ -232,7 +238,7 @@ def checked_position(position: Any, dtype: str | None) -> AddedPosition | Attent
     return type(position).from_config({**position.get_config(), "dtype": dtype})
 
 
-def position_config(position: Any) -> Any:
+def position_config(position: Position | None) -> dict[str, Any] | None:
     """Returns what `get_config` saves of a position or None."""
     if position is None:
         return None

@@ -26,8 +26,8 @@ class Residual(Composite):
 
     Post-norm: `norm(x + dropout(sublayer(x)))`. Pre-norm: `x + dropout(sublayer(norm(x)))`.
 
-    The owner computes the sub-layer between `enter` and `leave`, so that sub-layers keep their
-    own arguments and one cached decoding step can use the same connection.
+    The owner computes the sub-layer between `enter` and `leave`. So sub-layers keep their own
+    arguments, and one cached decoding step can use the same connection.
     """
 
     def __init__(

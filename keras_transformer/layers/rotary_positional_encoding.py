@@ -23,10 +23,10 @@ class RotaryPositionalEncoding(AttentionPosition):
     The dot product of a turned query and a turned key depends on their distance alone.
 
     Two scalings read inputs `factor` times longer than those trained on. "linear" divides every
-    frequency by `factor`. "yarn" leaves a frequency alone that turns more than `beta_fast` times
-    in `original_max_length` positions, divides one that turns less than `beta_slow` times,
-    goes linearly from one to the other between them, and stretches queries and keys by
-    `0.1 ln(factor) + 1` each.
+    frequency by `factor`. "yarn" keeps frequencies that turn more than `beta_fast` times in
+    `original_max_length` positions. It divides those that turn less than `beta_slow` times, and
+    goes linearly from one to the other between them. It stretches queries and keys by `0.1
+    ln(factor) + 1` each.
 
     Args:
         base: ratio of the longest to the shortest wavelength.
@@ -64,6 +64,7 @@ class RotaryPositionalEncoding(AttentionPosition):
         scaling: str | None = None,
         factor: float = 1.0,
         original_max_length: int | None = None,
+        *,
         beta_fast: float = 32.0,
         beta_slow: float = 1.0,
         **kwargs: Any,

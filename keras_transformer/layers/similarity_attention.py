@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import PaddingMask, Shape, Tensor
+from keras_transformer.arguments import PaddingMask, PreviousMask, Shape, Tensor
 from keras_transformer.layers.attention import MASKED_SCORE
 from keras_transformer.masking import boolean_mask
 
@@ -47,8 +47,11 @@ class SimilarityAttention(keras.layers.Layer):
 
     Shapes:
         query (batch, query, d_query), memory (batch, source, d_memory), memory_mask boolean
-        (batch, source). Returns the context (batch, query, d_memory) and the weights
-        (batch, query, source), float32.
+        (batch, source).
+
+    Returns:
+        The context (batch, query, d_memory); with `return_attention_scores=True` the pair of it and
+        the float32 weights (batch, query, source).
 
     Raises:
         ValueError: for another name, unequal widths, or a mask of floats.
@@ -62,7 +65,8 @@ class SimilarityAttention(keras.layers.Layer):
 
     >>> import numpy as np
     >>> query, memory = np.ones((1, 2, 4)), np.ones((1, 3, 4))
-    >>> context, weights = SimilarityAttention("dot")(query, memory)
+    >>> attention = SimilarityAttention("dot")
+    >>> context, weights = attention(query, memory, return_attention_scores=True)
     >>> tuple(context.shape), tuple(weights.shape)
     ((1, 2, 4), (1, 2, 3))
     >>> [round(float(weight), 2) for weight in weights[0, 0]]
@@ -94,9 +98,14 @@ class SimilarityAttention(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, query: Tensor, memory: Tensor, memory_mask: PaddingMask | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the context and the weights."""
+        self,
+        query: Tensor,
+        memory: Tensor,
+        memory_mask: PaddingMask | None = None,
+        *,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Returns the context, or the pair of it and the weights."""
         mask = None
         if memory_mask is not None:
             memory_mask = boolean_mask("memory_mask", memory_mask)
@@ -110,7 +119,7 @@ class SimilarityAttention(keras.layers.Layer):
         if mask is not None:
             weights = ops.where(mask, weights, 0.0)
         context = ops.einsum("bqs,bsd->bqd", ops.cast(weights, memory.dtype), memory)
-        return context, weights
+        return (context, weights) if return_attention_scores else context
 
     def _scores(self, query: Tensor, memory: Tensor) -> Tensor:
         """Similarities (batch, query, source)."""
@@ -126,7 +135,9 @@ class SimilarityAttention(keras.layers.Layer):
             query = query * memory.shape[-1] ** -0.5
         return ops.einsum("bqd,bsd->bqs", query, memory)
 
-    def compute_mask(self, query: Tensor, memory: Tensor, previous_mask: Any = None) -> None:
+    def compute_mask(
+        self, query: Tensor, memory: Tensor, previous_mask: PreviousMask | None = None
+    ) -> None:
         """The outputs carry no mask."""
         return None
 

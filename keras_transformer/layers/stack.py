@@ -1,14 +1,18 @@
 """A stack of layers: what `Encoder` and `Decoder` have in common."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 
 from keras_transformer import arguments
-from keras_transformer.arguments import PaddingMask, Shape, Tensor
+from keras_transformer.arguments import Activation, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block
+from keras_transformer.layers.decoder_layer import DecoderLayerStates, DecoderMasks
 from keras_transformer.layers.dropout import Dropout, given_seeds
+from keras_transformer.layers.encoder_layer import EncoderLayerStates, EncoderMasks
+
+Masks: TypeAlias = EncoderMasks | DecoderMasks
+States: TypeAlias = EncoderLayerStates | DecoderLayerStates
 
 
 class Stack(Block):
@@ -21,8 +25,8 @@ class Stack(Block):
         d_ff: int,
         dropout: float = 0.1,
         norm_first: bool = False,
-        activation: Any = "relu",
         *,
+        activation: Activation = "relu",
         remat: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -45,24 +49,28 @@ class Stack(Block):
         self.built = True
         self.adopt()
 
-    def run(self, tensors: Sequence[Tensor], training: bool | None, **masks: Any) -> Tensor:
-        """Returns the output of the stack; the first of `tensors` passes through the layers."""
+    def run(self, *tensors: Tensor | None, masks: Masks, training: bool | None) -> Tensor:
+        """Returns the output of the stack; the first of `tensors` passes through the layers.
+
+        The tensors come from `one_mask`: no layer sees a mask but `masks`.
+        """
         hidden, *memory = tensors
-        call = rematerialized if self.remat and training else call_layer
+        transform = rematerialized if self.remat and training else transformed
         for layer in self.layers:
-            hidden = call(layer, hidden, *memory, training=training, **masks)
-        return self.finish(hidden, masks["padding_mask"])
+            hidden = transform(layer, hidden, *memory, masks=masks, training=training)
+        return self.finish(hidden, masks.padding)
 
     def run_inspected(
-        self, tensors: Sequence[Tensor], training: bool | None, **masks: Any
-    ) -> tuple[Tensor, list[Any]]:
-        """Returns the output of the stack, and a list of what `inspect` of each layer returns."""
+        self, *tensors: Tensor | None, masks: Masks, training: bool | None
+    ) -> tuple[Tensor, list[States]]:
+        """As `run`, and a list of the states of each layer, with its attention weights."""
         hidden, *memory = tensors
         states = []
         for layer in self.layers:
-            states.append(layer.inspect(hidden, *memory, training=training, **masks))
+            options = {"masks": masks, "training": training, "with_weights": True}
+            states.append(layer.transform(hidden, *memory, **options))
             hidden = states[-1].outputs
-        return self.finish(hidden, masks["padding_mask"]), states
+        return self.finish(hidden, masks.padding), states
 
     def finish(self, hidden: Tensor, padding_mask: PaddingMask | None) -> Tensor:
         """Normalises what the last layer returns, and attaches the mask."""
@@ -75,15 +83,18 @@ class Stack(Block):
         return {**super().get_config(), "num_layers": self.num_layers, "remat": self.remat}
 
 
-def call_layer(layer: Any, *tensors: Tensor, **options: Any) -> Tensor:
-    """Calls `layer`."""
-    return layer(*tensors, **options)
+def transformed(
+    layer: Block, *tensors: Tensor | None, masks: Masks, training: bool | None
+) -> Tensor:
+    """Returns the outputs of `layer`, in a name scope of its own."""
+    with keras.name_scope(layer.name, caller=layer):
+        return layer.transform(*tensors, masks=masks, training=training).outputs
 
 
 def rematerialized(
-    layer: Any, *tensors: Tensor, training: bool | None = None, **masks: Any
+    layer: Block, *tensors: Tensor | None, masks: Masks, training: bool | None
 ) -> Tensor:
-    """Calls `layer(*tensors)` and keeps none of its inner values; the gradient computes them again.
+    """As `transformed`, and keeps no inner values of the layer; the gradient computes them again.
 
     Between the forward and the backward pass a stack then holds one tensor for each layer. The
     seeds of the dropouts are drawn here, outside of what is computed twice. `keras.RematScope`
@@ -95,9 +106,10 @@ def rematerialized(
     if training:
         dropouts = [part for part in layer._flatten_layers() if isinstance(part, Dropout)]
         seeds = {id(part): part.seed_generator.next() for part in dropouts if part.rate}
+    present = [tensor for tensor in tensors if tensor is not None]
 
     def compute(*tensors: Tensor) -> Tensor:
         with given_seeds(seeds):
-            return layer(*tensors, training=training, **masks)
+            return transformed(layer, *tensors, masks=masks, training=training)
 
-    return keras.remat(compute)(*tensors)
+    return keras.remat(compute)(*present)

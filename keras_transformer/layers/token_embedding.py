@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
+from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import apart, columns_product, replace_weight
 from keras_transformer.layers.lookup import looked_up
@@ -27,8 +27,9 @@ def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
         def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
             upstream = args[0] if upstream is None else upstream  # PyTorch names it
             upstream = ops.cast(upstream, hidden.dtype)
-            # -> (batch * length, vocab), and (batch * length, d_model)
+            # -> (batch * length, vocab)
             rows = ops.reshape(upstream, (-1, upstream.shape[-1]))
+            # -> (batch * length, d_model)
             inputs = ops.reshape(hidden, (-1, hidden.shape[-1]))
             return ops.matmul(upstream, embeddings), ops.matmul(ops.transpose(rows), inputs)
 
@@ -42,8 +43,8 @@ def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
 class Table(keras.layers.ReversibleEmbedding):
     """Keras's layer, whose matrix is read as it is and not in the compute dtype.
 
-    So its gradient, the sum over all places an id stands at, is of the matrix's dtype: in float16
-    it may be beyond all numbers, and in bfloat16 a sum of ones stays at 256.
+    So its gradient, the sum over all places of an id, is of the matrix's dtype. In float16 it may
+    be beyond all numbers, and in bfloat16 a sum of ones stays at 256.
     """
 
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,6 +108,7 @@ class TokenEmbedding(Composite):
         vocab_size: int,
         d_model: int,
         pad_id: int | None = 0,
+        *,
         scale: bool = True,
         tie_output: bool = True,
         logits_bias: bool = False,
@@ -185,8 +187,10 @@ class TokenEmbedding(Composite):
         table = self.embedding
         # The matrix of its own is (vocab, d_model) too, by `put_outputs_first`.
         matrix = table.embeddings if self.tie_output else table.reverse_embeddings
+        # -> (batch * length, d_model)
         rows = ops.reshape(ops.cast(hidden, "float32"), (-1, self.d_model))
         logits = columns_product(ops.cast(matrix, "float32"), rows)
+        # -> (batch, length, vocab)
         return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
 
     def put_outputs_first(self) -> None:
@@ -200,7 +204,9 @@ class TokenEmbedding(Composite):
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
         return self(hidden, reverse=True)
 
-    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> PaddingMask | None:
+    def compute_mask(
+        self, inputs: Tensor, previous_mask: PreviousMask | None = None
+    ) -> PaddingMask | None:
         """Returns True at real tokens for ids, and None for hidden vectors.
 
         Floats are ids when they are (batch, length) of another length than d_model.
@@ -212,7 +218,7 @@ class TokenEmbedding(Composite):
         )
         return padding_mask(inputs, self.pad_id) if is_ids else None
 
-    def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> Any:
+    def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> keras.KerasTensor:
         """Returns the symbolic vectors of ids, or float32 logits."""
         if reverse:
             return keras.KerasTensor((*inputs.shape[:-1], self.vocab_size), "float32")

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
+from keras_transformer.arguments import Ids, KerasSchedule, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
@@ -16,11 +16,7 @@ from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.recurrent_step import RecurrentStep
 from keras_transformer.models.scheduled_sampling import checked_share, mix_in_written, share_config
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
-from keras_transformer.models.vocabularies import (
-    check_special_ids,
-    checked_vocabularies,
-    pair_of_ids,
-)
+from keras_transformer.models.vocabularies import pair_of_ids
 
 CELLS = {"lstm": keras.layers.LSTM, "gru": keras.layers.GRU}
 NUM_STATES = {"lstm": 2, "gru": 1}
@@ -54,8 +50,10 @@ def in_their_places(states: Tensor, is_token: PaddingMask) -> Tensor:
     batch, length, width = ops.shape(states)
     order = ops.maximum(ops.cumsum(ops.cast(is_token, "int32"), axis=1) - 1, 0)
     rows = order + length * ops.arange(batch, dtype="int32")[:, None]
-    # -> (batch, length, width), each token's state in its place
-    states = looked_up(ops.reshape(states, (-1, states.shape[-1])), rows)
+    # -> (batch * length, width)
+    flat = ops.reshape(states, (-1, states.shape[-1]))
+    states = looked_up(flat, rows)  # each token's state in its place
+    # -> (batch, length, width)
     return ops.reshape(states, (batch, length, width))
 
 
@@ -96,11 +94,11 @@ class RecurrentSeq2Seq(SequenceToSequence):
         float32 logits, whatever the dtype policy.
 
     Raises:
-        ValueError: for a bad argument, inputs that are no pair, or ids that are neither integers
+        ValueError: for a bad argument, inputs that are not a pair, or ids that are neither integers
             nor whole floats.
 
-    Masking: padding is found from `pad_id`, at any place of a row, and never reaches a state; a
-    position's logits depend on the real source tokens and on the target tokens up to it alone.
+    Masking: padding is found from `pad_id`, at any place of a row, and never reaches a state. A
+        position's logits depend only on the real source tokens and the target tokens up to it.
 
     Reference: Sutskever et al. 2014 (without attention); Bahdanau et al. 2015; Luong et al. 2015
     (attention after the recurrent layer); Bengio et al. 2015 and Mihaylova and Martins 2019
@@ -126,19 +124,19 @@ class RecurrentSeq2Seq(SequenceToSequence):
         target_vocab_size: int | None = None,
         num_layers: int = 1,
         d_model: int = 256,
+        *,
         cell: str = "lstm",
         attention: str | None = "additive",
         dropout: float = 0.1,
-        scheduled_sampling: Any = 0.0,
+        scheduled_sampling: float | KerasSchedule = 0.0,
         pad_id: int = 0,
         bos_id: int = 2,
         eos_id: int = 3,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
-            vocab_size, source_vocab_size, target_vocab_size
-        )
+        sizes = (vocab_size, source_vocab_size, target_vocab_size)
+        self._store_vocabularies(*sizes, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
         self.d_model = arguments.positive_integer("d_model", d_model)
         if self.d_model % 2:
@@ -149,10 +147,6 @@ class RecurrentSeq2Seq(SequenceToSequence):
         self.attention = arguments.one_of("attention", attention, (None, *SIMILARITIES))
         self.dropout = arguments.rate("dropout", dropout)
         self.scheduled_sampling = checked_share(scheduled_sampling)
-        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
-        self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
-        self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
-        check_special_ids(self.pad_id, self.bos_id, self.eos_id, min(self.vocabulary_sizes))
         self._create_layers()
         self.adopt()
 
@@ -321,7 +315,9 @@ class RecurrentSeq2Seq(SequenceToSequence):
             weights = weights / ops.maximum(ops.sum(weights, axis=-1, keepdims=True), 1.0)
             shape = (*ops.shape(states)[:2], ops.shape(mask)[1])
             return states, ops.broadcast_to(ops.expand_dims(weights, 1), shape)
-        context, weights = self.similarity_attention(states, memory, memory_mask=mask)
+        context, weights = self.similarity_attention(
+            states, memory, memory_mask=mask, return_attention_scores=True
+        )
         return self.combination(ops.concatenate([states, context], axis=-1)), weights
 
     def get_config(self) -> dict[str, Any]:

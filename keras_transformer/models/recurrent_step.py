@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.arguments import Ids, Logits, Tensor
-from keras_transformer.decoding.step_function import State
+from keras_transformer.arguments import Ids, Tensor
+from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.masking import padding_mask
 
 
@@ -27,16 +27,14 @@ class RecurrentStep:
         """The decoder's states before the first token; the search repeats them for its beams."""
         return self.model.first_states(self.memory, self.mask)
 
-    def __call__(
-        self, tokens: Tensor, index: Tensor, states: State
-    ) -> tuple[Logits, State, Tensor]:
+    def __call__(self, tokens: Tensor, index: Tensor, states: State) -> StepOutput:
         """Decodes one position."""
         model = self.model
         # A slice, which does not carry the mask of the embedding: a cell needs none.
         hidden, after = model.target_embedding(tokens[:, None])[:, 0], []
         if hidden.shape[0] == 0:  # refused by a cell on TensorFlow, by a reshape on JAX
             nowhere = ops.zeros(ops.shape(self.mask), "float32")
-            return model.target_embedding.logits(hidden), states, nowhere
+            return StepOutput(model.target_embedding.logits(hidden), states, nowhere)
         for layer, before in zip(model.decoder_layers, states, strict=True):
             hidden, new = layer.cell(hidden, before, training=False)
             after.append(list(new))
@@ -48,6 +46,6 @@ class RecurrentStep:
         # -> (rows, vocab)
         logits = ops.reshape(logits, (rows, logits.shape[-1]))
         # A search has no gradient: an eager backend need not keep its steps.
-        return keras.tree.map_structure(
-            ops.stop_gradient, (logits, after, ops.reshape(weights, (rows, source)))
-        )
+        attention = ops.reshape(weights, (rows, source))  # -> (rows, source)
+        output = StepOutput(logits, after, attention)
+        return keras.tree.map_structure(ops.stop_gradient, output)

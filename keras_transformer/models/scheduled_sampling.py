@@ -41,8 +41,8 @@ def share_config(share: Any) -> Any:
 def share_now(share: Any, seed: keras.random.SeedGenerator) -> Tensor:
     """The share at this step of the training.
 
-    The seed generator counts the steps: so every backend's compiled step knows them, and they are
-    saved and resumed with the seeds, without a weight that older files would lack.
+    The seed generator counts the steps, so every backend's compiled step knows them. They are saved
+    and resumed with the seeds, without a weight that older files would lack.
     """
     return share(ops.cast(seed.state, "float32")[1]) if isinstance(share, Schedule) else share
 

@@ -17,7 +17,11 @@ from keras_transformer.layers.composite import Composite
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
 from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
-from keras_transformer.models.vocabularies import token_ids
+from keras_transformer.models.vocabularies import (
+    check_special_ids,
+    checked_vocabularies,
+    token_ids,
+)
 from keras_transformer.replicas import refuse_accumulation
 
 # Vaswani et al. 2017, section 6.1: outputs may be this much longer than their source.
@@ -56,6 +60,23 @@ class SequenceToSequence(Composite, keras.Model):
         """The most tokens of a target that the model has positions for; None for no limit."""
         return None
 
+    def _store_vocabularies(
+        self,
+        *sizes: int | None,
+        pad_id: int,
+        bos_id: int,
+        eos_id: int,
+        bos_may_be_pad: bool = False,
+    ) -> None:
+        """Checks and stores the sizes, joint or source and target, and the three special ids."""
+        joint, source, target = checked_vocabularies(*sizes)
+        self.vocab_size, self.source_vocab_size, self.target_vocab_size = joint, source, target
+        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
+        self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
+        special_ids = (self.pad_id, self.bos_id, self.eos_id)
+        check_special_ids(*special_ids, min(self.vocabulary_sizes), bos_may_be_pad=bos_may_be_pad)
+
     def _new_embeddings(
         self, output_options: dict[str, Any] | None = None, **embedding_options: Any
     ) -> tuple[TokenEmbedding, ...]:
@@ -65,9 +86,9 @@ class SequenceToSequence(Composite, keras.Model):
         The embedding of the target makes the logits and gets `output_options` too.
         """
         output_options = output_options or {}
-        # A start that is padding is a token: the model tells where padding is, not the embedding.
-        pad_id = None if self.bos_id == self.pad_id else self.pad_id
-        options = {"d_model": self.d_model, "pad_id": pad_id, "dtype": self.dtype_policy}
+        # The model tells where padding is, not the embedding: a start may be padding, and one mask
+        # is given from layer to layer.
+        options = {"d_model": self.d_model, "pad_id": None, "dtype": self.dtype_policy}
         options |= embedding_options
         if self.vocab_size:
             options |= output_options
@@ -101,7 +122,7 @@ class SequenceToSequence(Composite, keras.Model):
         self._refuse_untrainable(keras.Model.train_on_batch, args, kwargs)
         return super().train_on_batch(*args, **kwargs)
 
-    def make_train_function(self, force: bool = False) -> Any:
+    def make_train_function(self, force: bool = False) -> Callable[..., Any]:
         """Makes all variables before the training step, which TensorFlow would else trace twice."""
         if keras.backend.backend() == "tensorflow":
             with self.distribute_strategy.scope():
@@ -133,6 +154,7 @@ class SequenceToSequence(Composite, keras.Model):
         source_ids: Ids,
         search: Callable[..., DecodeResult] | None = None,
         max_length: int | None = None,
+        *,
         prefix_ids: Ids | None = None,
         length_limits: Tensor | None = None,
         length_penalty: Tensor | None = None,
@@ -240,8 +262,9 @@ class SequenceToSequence(Composite, keras.Model):
             A `ScoreResult`.
 
         Raises:
-            ValueError: for ids that are neither integers nor whole floats, or in lists and NumPy
-                arrays not of the vocabulary, a mask of floats, or shapes that do not go together.
+            ValueError: for ids that are neither integers nor whole floats, a mask of floats, or
+                shapes that do not go together. For ids of lists and NumPy arrays that are not of
+                the vocabulary.
         """
         source_size, target_size = self.vocabulary_sizes
         source_ids = token_ids("source_ids", source_ids, source_size)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
+from keras_transformer.arguments import Activation, Ids, Logits, PaddingMask, Shape, Tensor
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
 from keras_transformer.layers.decoder import DecoderStates
 from keras_transformer.layers.dropout import Dropout
@@ -14,6 +14,8 @@ from keras_transformer.layers.encoder import EncoderStates
 from keras_transformer.layers.feed_forward import activation_config, checked_activation
 from keras_transformer.layers.positions import (
     AddedPosition,
+    AttentionPosition,
+    Position,
     checked_position,
     position_config,
 )
@@ -22,11 +24,7 @@ from keras_transformer.losses import mean_divergence
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.transformer_step import TransformerStep
-from keras_transformer.models.vocabularies import (
-    check_special_ids,
-    checked_vocabularies,
-    pair_of_ids,
-)
+from keras_transformer.models.vocabularies import pair_of_ids
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -47,7 +45,7 @@ class Transformer(SequenceToSequence):
         d_ff: inner width of the feed-forward networks.
         num_encoder_layers, num_encoder_heads, encoder_d_ff: those of the encoder alone;
             `num_layers`, `num_heads` and `d_ff` when None.
-        num_decoder_layers, num_decoder_heads, decoder_d_ff: the same of the decoder.
+        num_decoder_layers, num_decoder_heads, decoder_d_ff: those of the decoder.
         dropout: rate of the dropout on sub-layers' outputs and on embeddings with positions.
         norm_first: normalise before each sub-layer instead of after it.
         activation: of the feed-forward networks, as in `FeedForward`.
@@ -80,7 +78,7 @@ class Transformer(SequenceToSequence):
         float32 logits, whatever the dtype policy.
 
     Raises:
-        ValueError: for a bad argument, inputs that are no pair, or ids that are neither integers
+        ValueError: for a bad argument, inputs that are not a pair, or ids that are neither integers
             nor whole floats.
 
     Masking: padding is found from `pad_id`; a position's logits depend on the real source
@@ -110,16 +108,16 @@ class Transformer(SequenceToSequence):
         target_vocab_size: int | None = None,
         num_layers: int = 6,
         d_model: int = 512,
+        *,
         num_heads: int = 8,
         d_ff: int = 2048,
         dropout: float = 0.1,
         norm_first: bool = False,
-        activation: Any = "relu",
+        activation: Activation = "relu",
         pad_id: int = 0,
         bos_id: int = 2,
         eos_id: int = 3,
-        *,
-        position: Any = None,
+        position: Position | None = None,
         num_encoder_layers: int | None = None,
         num_decoder_layers: int | None = None,
         num_encoder_heads: int | None = None,
@@ -142,9 +140,9 @@ class Transformer(SequenceToSequence):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.vocab_size, self.source_vocab_size, self.target_vocab_size = checked_vocabularies(
-            vocab_size, source_vocab_size, target_vocab_size
-        )
+        sizes = (vocab_size, source_vocab_size, target_vocab_size)
+        special_ids = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
+        self._store_vocabularies(*sizes, **special_ids, bos_may_be_pad=True)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
         self.d_model = arguments.positive_integer("d_model", d_model)
         self.num_heads = arguments.positive_integer("num_heads", num_heads)
@@ -152,22 +150,15 @@ class Transformer(SequenceToSequence):
         self.dropout = arguments.rate("dropout", dropout)
         self.norm_first = arguments.boolean("norm_first", norm_first)
         self.activation = checked_activation(activation)
-        self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
-        self.bos_id = arguments.non_negative_integer("bos_id", bos_id)
-        self.eos_id = arguments.non_negative_integer("eos_id", eos_id)
-        special_ids = self.pad_id, self.bos_id, self.eos_id
-        check_special_ids(*special_ids, min(self.vocabulary_sizes), bos_may_be_pad=True)
-        sizes: dict[str, tuple[int | None, int]] = {
-            "num_encoder_layers": (num_encoder_layers, self.num_layers),
-            "num_decoder_layers": (num_decoder_layers, self.num_layers),
-            "num_encoder_heads": (num_encoder_heads, self.num_heads),
-            "num_decoder_heads": (num_decoder_heads, self.num_heads),
-            "encoder_d_ff": (encoder_d_ff, self.d_ff),
-            "decoder_d_ff": (decoder_d_ff, self.d_ff),
-        }
-        for name, (own, common) in sizes.items():
-            value = common if own is None else arguments.positive_integer(name, own)
-            setattr(self, name, value)
+        self._store_sizes(
+            self.num_layers,
+            num_encoder_layers=num_encoder_layers,
+            num_decoder_layers=num_decoder_layers,
+        )
+        self._store_sizes(
+            self.num_heads, num_encoder_heads=num_encoder_heads, num_decoder_heads=num_decoder_heads
+        )
+        self._store_sizes(self.d_ff, encoder_d_ff=encoder_d_ff, decoder_d_ff=decoder_d_ff)
         self.scale_embeddings = arguments.boolean("scale_embeddings", scale_embeddings)
         self.tie_output = arguments.boolean("tie_output", tie_output)
         self.logits_bias = arguments.boolean("logits_bias", logits_bias)
@@ -188,7 +179,13 @@ class Transformer(SequenceToSequence):
         self._create_layers(checked_position(position, self.dtype_policy))
         self.adopt()
 
-    def _create_layers(self, position: Any) -> None:
+    def _store_sizes(self, common: int, **own: int | None) -> None:
+        """Stores the sizes of the encoder and the decoder; None is the common one."""
+        for name, size in own.items():
+            size = common if size is None else arguments.positive_integer(name, size)
+            setattr(self, name, size)
+
+    def _create_layers(self, position: AddedPosition | AttentionPosition | None) -> None:
         dtype = self.dtype_policy
         self.source_embedding, self.target_embedding = self._new_embeddings(
             {"tie_output": self.tie_output, "logits_bias": self.logits_bias},
@@ -259,7 +256,7 @@ class Transformer(SequenceToSequence):
         """The `max_length` of positions that are added to the target; None for no limit."""
         return None if self.target_positions is None else self.target_positions.max_length
 
-    def _own_position(self, position: Any, name: str) -> Any:
+    def _own_position(self, position: keras.layers.Layer, name: str) -> keras.layers.Layer:
         """A layer with the settings of `position`, so that nobody else's is built here."""
         config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}
         return type(position).from_config(config)
@@ -318,8 +315,8 @@ class Transformer(SequenceToSequence):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Returns the weights of source and target over themselves.
 
-        They are two lists of one tensor for each layer: of the encoder, float32 (batch, heads,
-        source, source), and of the decoder, (batch, heads, target, target).
+        They are two lists with a float32 tensor for each layer. Those of the encoder are (batch,
+        heads, source, source), those of the decoder (batch, heads, target, target).
         """
         encoder, decoder = self._inspect(source_ids, target_ids)
         return encoder.attention_weights, decoder.self_attention_weights
@@ -363,10 +360,10 @@ class Transformer(SequenceToSequence):
 
     def compute_loss(
         self,
-        x: Any = None,
-        y: Any = None,
+        x: tuple[Ids, Ids] | None = None,
+        y: Ids | None = None,
         y_pred: Tensor | None = None,
-        sample_weight: Any = None,
+        sample_weight: Tensor | None = None,
         training: bool | None = True,
     ) -> Tensor:
         """Returns the compiled loss, in training with R-drop."""

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.arguments import BeamPaths, Ids, Logits, Tensor
-from keras_transformer.decoding.step_function import State
+from keras_transformer.arguments import BeamPaths, Ids, Tensor
+from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.dense import apart
 from keras_transformer.masking import padding_mask
 
@@ -15,8 +15,8 @@ class TransformerStep:
     """The step function `step(tokens, index, caches, paths)`; rows are the hypotheses.
 
     It takes the tokens (rows,) at position `index`. It returns float32 logits (rows, vocab) of the
-    next tokens, the caches with this position in them, and the mean attention of the last layer's
-    heads to the source, (rows, source).
+    next tokens, and the caches with this position in them. It also returns the mean attention of
+    the last layer's heads to the source, (rows, source).
     """
 
     follows_paths = True
@@ -35,7 +35,7 @@ class TransformerStep:
 
     def __call__(
         self, tokens: Tensor, index: Tensor, caches: State, paths: BeamPaths | None = None
-    ) -> tuple[Logits, State, Tensor]:
+    ) -> StepOutput:
         """Decodes one position."""
         model = self.model
         hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)
@@ -44,11 +44,13 @@ class TransformerStep:
             hidden = model.target_positions.apply_encoding(hidden, row)
         if model.target_norm is not None:
             hidden = model.target_norm(hidden)
-        hidden, caches, weights = model.decoder.step(
+        step = model.decoder.step(
             hidden, index, caches, self.projected_memory, memory_mask=self.mask, paths=paths
         )
-        logits = apart(model.target_embedding.logits(hidden)[:, 0])
+        logits = apart(model.target_embedding.logits(step.outputs)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
-        attention = ops.reshape(ops.mean(weights, axis=1), (rows, source))
+        # -> (rows, source)
+        attention = ops.reshape(ops.mean(step.attention_weights, axis=1), (rows, source))
         # A search has no gradient: an eager backend need not keep its steps.
-        return keras.tree.map_structure(ops.stop_gradient, (logits, caches, attention))
+        output = StepOutput(logits, step.caches, attention)
+        return keras.tree.map_structure(ops.stop_gradient, output)

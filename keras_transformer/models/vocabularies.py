@@ -10,8 +10,11 @@ from keras_transformer.masking import integer_ids
 
 def checked_vocabularies(
     vocab_size: int | None, source_vocab_size: int | None, target_vocab_size: int | None
-) -> list[int | None]:
-    """Returns the sizes of one joint vocabulary or two separate ones, or raises `ValueError`."""
+) -> list[Any]:
+    """Returns the sizes of one joint vocabulary or two separate ones, or raises `ValueError`.
+
+    Each is an integer, or None for one that is not given.
+    """
     joint = vocab_size is not None
     separate = (source_vocab_size is not None, target_vocab_size is not None)
     if (joint and any(separate)) or (not joint and not all(separate)):
@@ -46,7 +49,7 @@ def check_special_ids(
 
 
 def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
-    """Returns `ids` as a tensor (batch, length), or raises `ValueError` when they are no such ids.
+    """Returns `ids` as a tensor (batch, length), or raises `ValueError` for other ids.
 
     Tensors are not read. An id outside of the vocabulary in a tensor means what the backend makes
     of it: another id, 0 or NaN.
@@ -61,7 +64,7 @@ def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
 
 
 def pair_of_ids(inputs: Any, vocab_sizes: tuple[int, int]) -> tuple[Ids, Ids]:
-    """Returns (source_ids, target_ids), or raises `ValueError` when `inputs` are no such pair."""
+    """Returns (source_ids, target_ids), or raises `ValueError` for other inputs."""
     if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
         raise ValueError(
             "`inputs` must be the pair (source_ids, target_ids). "

@@ -277,7 +277,7 @@ def test_padding_of_the_source_costs_no_coverage_and_no_steps(padding):
 
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(4), Sampling(num_samples=4)])
 def test_a_model_may_rule_tokens_out_by_minus_infinity(search):
-    # 300 is no multiple of the chunks in which the best of a vocabulary are looked for.
+    # 300 is not a multiple of the chunks in which the best of a vocabulary are looked for.
     logits = np.full((1, 300), -np.inf, "float32")
     logits[0, [5, 299, EOS]] = 0.0, 1.0, -3.0
     met = []

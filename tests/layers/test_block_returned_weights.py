@@ -85,16 +85,17 @@ def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
 
 @EACH_KIND_AND_NORM
 def test_they_are_those_of_the_attention_inside(kind, norm_first):
-    # The second layer attends to what the first one put out.
+    # The second layer attends to what the first one put out; a stack clears padding once.
     layer, states = shared(kind, norm_first)
     whole = kind in ("Encoder", "Decoder")
     inner = layer.layers if whole else [layer]
-    entered = [INPUTS, *states.hidden_states[:-1]] if whole else [INPUTS]
+    cleared = keras.ops.where(MASK[..., None], INPUTS, 0.0)
+    entered = [cleared, *states.hidden_states[:-1]] if whole else [cleared]
     for one, entering, found in zip(inner, entered, own_weights(states, kind), strict=True):
         encoder = kind.startswith("Encoder")
         attention = one.attention if encoder else one.self_attention
         residual = one.attention_residual if encoder else one.self_attention_residual
-        entering = residual.enter(keras.ops.where(MASK[..., None], entering, 0.0))
+        entering = residual.enter(entering)
         _, expected = attention(
             entering,
             entering,

@@ -272,7 +272,7 @@ def test_a_mask_over_two_axes_reaches_its_pairs():
     assert weights.shape == (2, 2, 3, 4, 3, 4)
     assert (weights[np.broadcast_to(~mask[:, None], weights.shape)] == 0).all()
     assert (weights[np.broadcast_to(mask[:, None], weights.shape)] > 0).all()
-    with pytest.raises(ValueError, match="rank 5 or 6 here. Received: .* of shape"):
+    with pytest.raises(ValueError, match="rank must be 5 or 6. Received: .* of shape"):
         layer(hidden, hidden, attention_mask=mask[0, 0])
 
 

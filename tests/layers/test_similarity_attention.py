@@ -24,6 +24,11 @@ def made(similarity, **options):
     return layer
 
 
+def both(layer, query, memory, **options):
+    """The context and the weights."""
+    return layer(query, memory, return_attention_scores=True, **options)
+
+
 def by_formula(layer, query, state):
     weights = {weight.name: array(weight) for weight in layer.weights}
     if layer.similarity == "dot":
@@ -41,7 +46,7 @@ def by_formula(layer, query, state):
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_weights_and_context_are_those_of_the_formula(similarity):
     layer = made(similarity)
-    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=MASK))
+    context, weights = map(array, both(layer, QUERY, MEMORY, memory_mask=MASK))
     for row in range(2):
         states = MEMORY[row][MASK[row]]
         for place in range(3):
@@ -56,12 +61,12 @@ def test_weights_and_context_are_those_of_the_formula(similarity):
 def test_what_is_masked_reaches_nothing(similarity):
     layer, spoilt = made(similarity), MEMORY.copy()
     spoilt[1, [1, 3, 4]] = np.nan
-    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=MASK))
-    again, same = map(array, layer(QUERY, spoilt, memory_mask=MASK))
+    context, weights = map(array, both(layer, QUERY, MEMORY, memory_mask=MASK))
+    again, same = map(array, both(layer, QUERY, spoilt, memory_mask=MASK))
     np.testing.assert_array_equal(context, again)
     np.testing.assert_array_equal(weights, same)
     none = np.zeros_like(MASK)
-    context, weights = map(array, layer(QUERY, MEMORY, memory_mask=none))
+    context, weights = map(array, both(layer, QUERY, MEMORY, memory_mask=none))
     assert (context == 0).all()
     assert (weights == 0).all()
 
@@ -75,7 +80,7 @@ def test_gradients_are_finite_whatever_is_masked(similarity, policy, hidden):
     memory[~mask] = hidden
 
     def summed(query, memory):
-        context, weights = layer(query, memory, memory_mask=mask)
+        context, weights = both(layer, query, memory, memory_mask=mask)
         squares = ops.sum(ops.square(ops.cast(context, "float32")))
         return squares + ops.sum(ops.square(weights))
 
@@ -89,18 +94,25 @@ def test_a_state_of_zeros_is_like_nothing():
     memory = MEMORY.copy()
     memory[:, 2] = 0
     (by_query,), _ = gradients(
-        lambda query: ops.sum(ops.square(made("cosine")(query, memory)[0])), [QUERY]
+        lambda query: ops.sum(ops.square(made("cosine")(query, memory))), [QUERY]
     )
     assert np.isfinite(by_query).all()
-    _, weights = map(array, made("cosine")(np.zeros_like(QUERY), memory))
+    _, weights = map(array, both(made("cosine"), np.zeros_like(QUERY), memory))
     np.testing.assert_allclose(weights, 0.2, atol=1e-6)  # every similarity is 0
 
 
 def test_widths_must_agree_where_the_formula_needs_it():
     with pytest.raises(ValueError, match="queries as wide as the memory. Received: widths 3 and 4"):
         SimilarityAttention("dot")(ops.ones((1, 2, 3)), ops.ones((1, 5, 4)))
-    context, _ = SimilarityAttention("additive")(ops.ones((1, 2, 3)), ops.ones((1, 5, 4)))
+    context = SimilarityAttention("additive")(ops.ones((1, 2, 3)), ops.ones((1, 5, 4)))
     assert tuple(context.shape) == (1, 2, 4)
+
+
+def test_a_call_gives_one_tensor_and_the_weights_on_request():
+    context = made("dot")(QUERY, MEMORY)
+    again, weights = both(made("dot"), QUERY, MEMORY)
+    np.testing.assert_array_equal(array(context), array(again))
+    assert tuple(weights.shape) == (2, 3, 5)
 
 
 def test_a_float_mask_and_an_unknown_name_are_refused():
