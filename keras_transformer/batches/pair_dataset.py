@@ -30,7 +30,7 @@ class PairDataset(keras.utils.PyDataset):
     A resumed training can thus go on where it stopped: pass `ExactResume(...).epoch` as
     `first_epoch`. An epoch is over when Keras ends one and every batch was read. Use another
     object to evaluate, or to read batches in a loop. With `steps_per_epoch`, the epochs of `fit`
-    are no epochs of the data, and `first_epoch` cannot say where they stopped. Give
+    are not epochs of the data, and `first_epoch` cannot say where they stopped. Give
     `shuffle=False` to `fit`, which otherwise draws an order of its own.
 
     On TensorFlow Keras gives all batches the lengths of the first two, so `fit` raises an error
@@ -63,7 +63,7 @@ class PairDataset(keras.utils.PyDataset):
 
     Raises:
         TypeError: when the rows are not integers.
-        ValueError: when the numbers of rows differ, or a float is no whole number. When an id is
+        ValueError: when the numbers of rows differ, or a float is not a whole number. When an id is
             negative or a special one, or `pad_id` is another special id too. When no pair is
             left, `tokens_per_batch` is smaller than `rows_multiple` rows, or an argument is bad.
             In `fit`, when there are several shapes on TensorFlow, or several processes are to
@@ -85,6 +85,7 @@ class PairDataset(keras.utils.PyDataset):
         pad_id: int = 0,
         bos_id: int = 2,
         eos_id: int = 3,
+        *,
         tokens_per_batch: int = 4096,
         shuffle: bool = False,
         seed: int | None = None,

@@ -40,19 +40,19 @@ class Side(Protocol):
     @property
     def expected_lengths(self) -> np.ndarray: ...
 
-    def of_pass(self, number: int, longest: np.ndarray) -> SideInPass: ...
+    def of_pass(self, number: int, room: Callable[[], np.ndarray]) -> SideInPass: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Passes:
-    """All batches of a training in a row: batch `i` follows from the fields and `i` alone.
+    """All batches of a training run in a row: batch `i` follows from the fields and `i` alone.
 
     Args:
         sources: the source ids of all pairs, a `TokenStore` or what has its methods.
         targets: those of the targets.
         buckets: the shapes of batch, with the pairs of each.
         seed: of the order of each pass; None for from short to long.
-        special: the ids that are no tokens.
+        special: the ids that are not tokens.
         batches_per_update: batches whose weights are made together.
     """
 
@@ -82,8 +82,10 @@ class Passes:
     def of_pass(self, number: int) -> Callable[[int], Batch]:
         """Returns a function from 0, 1, ... `num_batches` - 1 to the batches of pass `number`."""
         order = self._order(number)
-        sides = zip((self.sources, self.targets), self.room, strict=True)
-        stores = [side.of_pass(number, longest) for side, longest in sides]
+        stores = [
+            self.sources.of_pass(number, lambda: self.room[0]),
+            self.targets.of_pass(number, lambda: self.room[1]),
+        ]
 
         def batch_at(index: int) -> Batch:
             batch = self._batch(stores, *order[index])

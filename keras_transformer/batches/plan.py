@@ -1,4 +1,4 @@
-"""From the ids of all pairs to the batches of a training: what is kept, and in which shapes."""
+"""From the ids of all pairs to the batches of a run: what is kept, and in which shapes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def make_passes(
 
     Args:
         sides: sources and targets, each a `TokenStore` or what has its methods.
-        special: the ids that are no tokens.
+        special: the ids that are not tokens.
         tokens_per_batch: the largest rows * padded length of either side of a batch.
         max_length: the most tokens of a side, its special id included.
         max_shapes: the largest number of shapes.
@@ -75,7 +75,8 @@ def _select(
     """Returns `(kept, num_too_long, num_empty)`: the indices that stay, and why others do not."""
     empty = np.minimum(source_lengths, target_lengths) <= 1
     too_long = ~empty & (np.maximum(source_lengths, target_lengths) > max_length)
-    kept = np.flatnonzero(~empty & ~too_long)
+    # The indices of all pairs stay in memory, those of each pass beside them: half as many bytes.
+    kept = np.flatnonzero(~empty & ~too_long).astype("int32" if len(empty) < 2**31 else "int64")
     num_too_long, num_empty = int(too_long.sum()), int(empty.sum())
     if not len(kept):
         raise ValueError(

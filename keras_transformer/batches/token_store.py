@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ ROWS_PER_BLOCK = 65_536
 
 
 class SpecialIds(NamedTuple):
-    """The ids that are no tokens, and whether sources end in `eos_id`."""
+    """The ids that are not tokens, and whether sources end in `eos_id`."""
 
     pad_id: int
     bos_id: int
@@ -64,7 +64,7 @@ class TokenStore:
         """The room that each text needs, in every pass over the texts the same."""
         return self.lengths
 
-    def of_pass(self, number: int, longest: np.ndarray) -> Self:
+    def of_pass(self, number: int, room: Callable[[], np.ndarray]) -> Self:
         """The ids in pass `number` over the texts: these."""
         return self
 

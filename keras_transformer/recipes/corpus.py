@@ -5,12 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.recipes.large_files import (
-    LargeFiles,
-    filter_pairs,
-    read_large_files,
-    stay_on_disk,
-)
+from keras_transformer.process_group import first_alone, tell_others
+from keras_transformer.recipes.large_files import LargeFiles, read_large_files, stay_on_disk
 from keras_transformer.recipes.pair_formats import read_file
 from keras_transformer.recipes.parallel_text import Pair, hold_out, read_pairs, without_empty
 from keras_transformer.recipes.run_directory import say
@@ -62,10 +58,11 @@ def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
         corpus = make_dates(settings)
     else:
         large = None
-        if folder is not None and stay_on_disk(settings):
+        if folder is not None and tell_others(stay_on_disk(settings)):
             say("  the training files are large, or filtered: they stay on disk")
-            large = read_large_files(settings.train, folder)
-            train = filter_pairs(large.sample, settings)
+            told = settings, folder
+            large = first_alone(lambda: read_large_files(*told)) or read_large_files(*told)
+            train = large.sample
         else:
             train = read_part(settings.train, settings.format, "training")
         given = train

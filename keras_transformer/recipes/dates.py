@@ -125,7 +125,7 @@ def usable_kinds(source_locale: Locale, target_locale: Locale) -> list[Kind]:
     """Gives the kinds that both locales can write and whose source text decides the target.
 
     A kind is left out when two values that differ in one field have the same source and different
-    targets: the source has lost what the target shows.
+    targets. Then the source has lost what the target shows.
     """
     return [kind for kind in all_kinds() if _decides(_probe(kind, source_locale, target_locale))]
 

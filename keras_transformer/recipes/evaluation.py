@@ -54,12 +54,13 @@ def evaluate(
     |---|---|
     | `"exact_match"` | percentage of translations equal to their references |
     | `"word_error_rate"` | edits between words, in percent of the references' words |
-    | `"character_error_rate"` | the same of characters |
+    | `"character_error_rate"` | the same, counted in characters |
     | `"chrf"`, `"bleu"` | sacreBLEU's |
 
     An edit replaces, inserts or removes one. Intervals are those of the bootstrap over texts
-    (Koehn 2004). The paired test is approximate randomisation (Riezler and Maxwell 2005): the
-    outputs of the two systems are exchanged at random, `bootstrap` times, 1,000 times if that is 0.
+    (Koehn 2004). The paired test is approximate randomisation (Riezler and Maxwell 2005). It
+    exchanges the outputs of the two systems at random, `bootstrap` times, or 1,000 times if that is
+    0.
 
     Args:
         translations: a list of str.

@@ -1,6 +1,5 @@
 """Texts of a training run on TensorFlow: tokenizers in the graph, batches, and a `Translator`."""
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,10 @@ import keras
 
 from keras_transformer.decoding import Search
 from keras_transformer.recipes.corpus import Corpus, split_sides
-from keras_transformer.recipes.large_files import LargeFiles
+from keras_transformer.recipes.large_files import LargeFiles, prepare_files
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
-from keras_transformer.recipes.run_files import CORPORA, read_imported
+from keras_transformer.recipes.run_files import TAGS_AND_ENDS, read_imported
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.serving import Translator
@@ -20,7 +19,6 @@ from keras_transformer.text import (
     SentencePieceTokenizer,
     SymbolTokenizer,
     load_tokenizer,
-    prepare_corpus,
     translation_dataset,
 )
 from keras_transformer.text.tokenizer import Tokenizer
@@ -65,18 +63,12 @@ class GraphTexts(Texts):
 
     def _prepared(self, large: LargeFiles) -> tuple[Any, dict[str, Any]]:
         """The sides of files that stay on disk, tokenized there, and options of their dataset."""
-        ratio = self.settings.max_ratio
-        found = prepare_corpus(
-            self.path / CORPORA,
-            *large.files,
-            self.source,
-            self.target,
-            max_length=self.settings.max_length,
-            max_ratio=None if ratio == math.inf else ratio,
-            source_scripts=self.settings.source_scripts,
-            target_scripts=self.settings.target_scripts,
-            drop_duplicates=self.settings.drop_duplicates,
-            held_out=self.corpus.held_out,
+        found = prepare_files(
+            self.path,
+            large.files,
+            self.corpus.held_out,
+            self.settings,
+            (self.source, self.target),
             source_tags=self.imported.get("source_tag"),
             target_tags=self.imported.get("target_tag"),
         )
@@ -96,8 +88,12 @@ class GraphTexts(Texts):
             tokens_per_batch=self.settings.tokens_per_batch,
             max_length=self.settings.max_length,
             max_shapes=max_shapes,
-            **{**self.imported, **options},
+            **{**self._tags_and_ends(), **options},
         )
+
+    def _tags_and_ends(self) -> dict[str, Any]:
+        """What the batches of an import have beside their ids, which its translator has too."""
+        return {name: self.imported[name] for name in TAGS_AND_ENDS if name in self.imported}
 
     def translator(self, model: keras.Model, search: Search, **options: Any) -> Translator:
         """A `Translator` of the model."""

@@ -8,7 +8,14 @@ from typing import Any
 
 from keras_transformer.atomic_files import new_directory
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.recipes.run_files import IMPORTED, SETTINGS
+from keras_transformer.recipes.build import POSITIONS
+from keras_transformer.recipes.presets import FINE_TUNING
+from keras_transformer.recipes.run_files import (
+    IMPORTED,
+    SETTINGS,
+    TAGS_AND_ENDS,
+    check_directory,
+)
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.serving import Translator
 
@@ -31,15 +38,14 @@ OPTIONS = {
     "target_tag": ("marian", "ctranslate2"),
     "source_eos": ("ctranslate2",),
 }
-# What a translator of an import has beside its search, and a training needs too.
-KEPT = ("source_tag", "target_tag", "source_eos")
+# What a translator of an import has beside its search.
+KEPT = (*TAGS_AND_ENDS, "max_length")
 
 
 def system_of(directory: str | PathLike[str]) -> str:
     """Returns the system that wrote a directory, or raises `ValueError`."""
+    check_directory(directory)
     path = Path(directory)
-    if not path.is_dir():
-        raise ValueError(f"{path}: there is no such directory. Check the path")
     for system, files in SYSTEMS.items():
         if any((path / file).exists() for file in files):
             return system
@@ -97,15 +103,26 @@ def import_model(
 def write_run(folder: Path, system: str, translator: Translator) -> None:
     """Writes the files of a run."""
     model, search = translator.model, translator.search
+    positions = [name for name, kind in POSITIONS.items() if type(model.position) is kind]
     settings = Settings.from_preset(
         format="text",
         model="imported",
         backend="tensorflow",
+        vocab_size=max(model.vocabulary_sizes),
+        separate_vocabularies=model.vocab_size is None,
+        num_layers=model.num_encoder_layers,
+        num_decoder_layers=model.num_decoder_layers,
         d_model=model.d_model,
+        num_heads=model.num_encoder_heads,
+        d_ff=model.encoder_d_ff,
+        norm_first=model.norm_first,
+        dropout=model.dropout,
         max_length=translator.max_source_length,
         beam_size=search.rows_per_sentence,
         length_penalty=search.length_penalty if isinstance(search, BeamSearch) else 0.0,
         split_sentences=translator.split_sentences,
+        **FINE_TUNING,
+        **({"position": positions[0]} if positions else {}),
     )
     model.save(folder / "model.keras")
     translator.source_tokenizer.save(folder / "source.tokenizer")

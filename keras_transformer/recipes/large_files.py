@@ -1,21 +1,28 @@
-"""Reads training files that are too large for lists: a sample, and what tells them from others."""
+"""Training files that are too large for lists: a sample of them, and their tokens on disk."""
 
 import hashlib
+import importlib.util
 import itertools
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.line_files import check_is_file, each_line
+from keras_transformer.processes import THREADS, Died, call_in_processes
 from keras_transformer.recipes.parallel_text import Pair
-from keras_transformer.recipes.settings import FIELDS, FILTERS, Settings
+from keras_transformer.recipes.run_files import CORPORA
+from keras_transformer.recipes.settings import Settings
 from keras_transformer.reservoir import sample_evenly
 
-LARGE = 2**28  # bytes of both files, from which on they stay on disk
-SAMPLE_SIZE = 200_000  # pairs, of which vocabularies are learnt
+Result = TypeVar("Result")
+
+SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learnt
 LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
 
@@ -27,7 +34,7 @@ class LargeFiles(NamedTuple):
         files: of sources and of targets.
         num_pairs: how many pairs they have.
         digest: 16 characters that tell their texts from others.
-        sample: pairs with text on both sides, each as likely as any other.
+        sample: pairs that the filters keep before there are tokens, each as likely as any other.
     """
 
     files: tuple[str, str]
@@ -39,40 +46,45 @@ class LargeFiles(NamedTuple):
 def stay_on_disk(settings: Settings) -> bool:
     """Whether the training files of a run stay on disk: where they are large, or filtered.
 
-    They do not where both directions are trained, or without TensorFlow.
+    Large files do not where both directions are trained, or TensorFlow, which tokenizes them, is
+    not installed.
     """
-    if any(getattr(settings, name) != FIELDS[name].default for name in FILTERS):
+    if settings.filters:
         return True
     if settings.format != "text" or len(settings.train) != 2 or settings.both_directions:
         return False
     for file in settings.train:
         check_is_file(file)
-    return settings.backend == "tensorflow" and sum(map(os.path.getsize, settings.train)) >= LARGE
+    if sum(map(os.path.getsize, settings.train)) < settings.on_disk_from * 2**20:
+        return False
+    return all(map(importlib.util.find_spec, ("tensorflow", "tensorflow_text")))
 
 
-def read_large_files(files: Sequence[str], folder: Path) -> LargeFiles:
+def read_large_files(settings: Settings, folder: Path) -> LargeFiles:
     """Reads the files once, from beginning to end, and never again while they stay as they are.
 
     Args:
-        files: of sources and of targets.
+        settings: of the run, with its files and filters.
         folder: where the sample is kept.
 
     Raises:
-        ValueError: when the files differ in their numbers of lines, or no pair has text.
+        ValueError: when the files differ in their numbers of lines, or no pair is left.
     """
-    sources, targets = files
-    states = [[status.st_size, status.st_mtime_ns] for status in map(os.stat, files)]
+    sources, targets = settings.train
+    states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, settings.train)]
+    state = repr((states, [(name, getattr(settings, name)) for name in settings.filters]))
     kept = folder / SAMPLE
     found: dict[str, Any] = {}
     if kept.exists():
         found = json.loads(kept.read_text(encoding="utf-8"))
-    if found.get("states") != states:
+    if found.get("state") != state:
         reader = _Reader(sources, targets)
         sample = sample_evenly(reader.pairs(), SAMPLE_SIZE)
         if not sample:
             raise ValueError(f"{sources}: no pair has text on both sides. Check both files.")
+        sample = filter_pairs(sample, settings)
         digest = reader.digest.hexdigest()[:16]
-        found = dict(states=states, num_pairs=reader.count, digest=digest, sample=sample)
+        found = dict(state=state, num_pairs=reader.count, digest=digest, sample=sample)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, json.dumps(found, ensure_ascii=False).encode())
     pairs = [(source, target) for source, target in found["sample"]]
@@ -87,14 +99,11 @@ def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
     Raises:
         ValueError: when no pair is left, or for a name that is of no script.
     """
-    from keras_transformer.text.scripts import are_of_scripts, checked_scripts
-
     kept = list(dict.fromkeys(pairs)) if settings.drop_duplicates else pairs
-    for side, name in enumerate(("source_scripts", "target_scripts")):
-        scripts = checked_scripts(name, getattr(settings, name))
-        if scripts and kept:
-            found = are_of_scripts([pair[side] for pair in kept], scripts)
-            kept = [pair for pair, is_own in zip(kept, found, strict=True) if is_own]
+    if settings.source_scripts or settings.target_scripts:
+        arguments = kept, settings.source_scripts, settings.target_scripts
+        is_own = call_with_tensorflow(settings, _are_of_scripts, *arguments)
+        kept = list(itertools.compress(kept, is_own))
     if not kept:
         raise ValueError(
             "`source_scripts` and `target_scripts` must leave some pairs. Received: "
@@ -102,6 +111,102 @@ def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
             f"{len(pairs):,}"
         )
     return kept
+
+
+def prepare_files(
+    path: Path,
+    files: tuple[str, str],
+    held_out: Sequence[str],
+    settings: Settings,
+    tokenizers: tuple[Any, Any],
+    *,
+    source_tags: str | None = None,
+    target_tags: str | None = None,
+) -> Any:
+    """Returns the `PreparedCorpus` of the training files of a run, which needs TensorFlow.
+
+    Args:
+        path: the directory of the run.
+        files: of sources and of targets.
+        held_out: sources that are not trained on.
+        settings: of the run.
+        tokenizers: of sources and of targets.
+        source_tags, target_tags: the tag of each side, or None.
+    """
+    from keras_transformer.text import prepare_corpus
+
+    return prepare_corpus(
+        path / CORPORA,
+        *files,
+        *tokenizers,
+        max_length=settings.max_length,
+        max_ratio=None if settings.max_ratio == math.inf else settings.max_ratio,
+        source_scripts=settings.source_scripts,
+        target_scripts=settings.target_scripts,
+        drop_duplicates=settings.drop_duplicates,
+        held_out=held_out,
+        source_tags=source_tags,
+        target_tags=target_tags,
+    )
+
+
+def prepare_files_of_run(
+    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+) -> str:
+    """Does what `prepare_files` does, with the tokenizers that the run has in files.
+
+    Returns:
+        The name of the corpus in the directory of corpora.
+    """
+    from keras_transformer.text import load_tokenizer
+
+    source, target = path / "source.tokenizer", path / "target.tokenizer"
+    tokenizers = load_tokenizer(source), load_tokenizer(target if target.exists() else source)
+    return prepare_files(path, files, held_out, settings, tokenizers).path.name
+
+
+def call_with_tensorflow(
+    settings: Settings, function: Callable[..., Result], *given: Any
+) -> Result:
+    """Calls a function that needs TensorFlow.
+
+    On another backend a new process calls it, which has TensorFlow and no GPU. What goes to it and
+    comes back can be pickled.
+
+    Raises:
+        ValueError: when the process dies.
+    """
+    if settings.backend == "tensorflow":
+        return function(*given)
+    # JAX's flags of XLA may be none of TensorFlow's.
+    variables = {"KERAS_BACKEND": "tensorflow", "CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": ""}
+    variables |= dict.fromkeys(THREADS, "1")  # it starts a process for each processor
+    ((_, found),) = call_in_processes(_call, [(function, given)], 1, lambda _: None, variables)
+    if isinstance(found, Died):
+        raise ValueError(
+            f"the process that filters and tokenizes the training files ended {found.how}. What is "
+            "done stays: the same call goes on"
+        )
+    return found
+
+
+def _call(job: tuple[Callable[..., Result], tuple[Any, ...]], _: Any) -> Result:
+    function, given = job
+    return function(*given)
+
+
+def _are_of_scripts(
+    pairs: list[Pair], source_scripts: tuple[str, ...], target_scripts: tuple[str, ...]
+) -> list[bool]:
+    """Whether both texts of each pair are of the scripts of their side; none are any."""
+    from keras_transformer.text.scripts import are_of_scripts, checked_scripts
+
+    named = {"source_scripts": source_scripts, "target_scripts": target_scripts}
+    found = np.ones(len(pairs), bool)
+    for side, (name, scripts) in zip(zip(*pairs, strict=True), named.items(), strict=True):
+        if checked_scripts(name, scripts):
+            found &= are_of_scripts(list(side), scripts)
+    return found.tolist()
 
 
 class _Reader:

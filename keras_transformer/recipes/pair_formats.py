@@ -50,8 +50,8 @@ def inflection(line: str) -> Pair:
     """Lemma, inflected form and tags: SIGMORPHON and UniMorph. Each tag is one symbol.
 
     Tags have `;` between them, or `+` where several are values of one feature, as a verb's subject
-    and object. Person and number within a tag, as in PSS1S or ARGNO3P, are symbols of their own:
-    a combination that no training pair has is made of symbols that many have.
+    and object. Person and number within a tag, as in PSS1S or ARGNO3P, are symbols of their own. A
+    combination that no training pair has is made of symbols that many have.
     """
     lemma, form, tags = columns(line, 3)
     symbols = [symbol for tag in re.split("[;+]", tags) for symbol in split_tag(tag)]

@@ -17,12 +17,26 @@ import numpy as np
 
 from keras_transformer import tokenizer_file
 from keras_transformer.atomic_files import write_atomically
-from keras_transformer.batches import PairDataset
+from keras_transformer.batches import PairDataset, PreparedCorpus
+from keras_transformer.batches.prepared_corpus import PreparedSide
 from keras_transformer.decoding import Search
-from keras_transformer.process_group import alone, is_first, own_process, whole_copy
+from keras_transformer.process_group import (
+    alone,
+    first_alone,
+    is_first,
+    own_process,
+    tell_others,
+    whole_copy,
+)
 from keras_transformer.recipes.corpus import Corpus, split_sides
+from keras_transformer.recipes.large_files import (
+    LargeFiles,
+    call_with_tensorflow,
+    prepare_files_of_run,
+)
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
+from keras_transformer.recipes.run_files import CORPORA
 from keras_transformer.recipes.settings import FORMS, Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.reservoir import sample_evenly
@@ -30,6 +44,7 @@ from keras_transformer.reservoir import sample_evenly
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ["", "\ufffd", "", ""]
 WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, which a model reads as a space
+DIGEST_LENGTH = 16  # characters of the name of a corpus on disk
 FEW = 0.05  # of the texts, the longest, are searched apart where they are twice as long
 
 
@@ -210,9 +225,13 @@ class PlainTexts(Texts):
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
         super().__init__(settings, corpus, *learn_vocabularies(path, settings, corpus))
-        self._train, self._validation = map(self._encode, (corpus.train, corpus.validation))
+        self.path = path
+        # Of files that stay on disk `train` is a sample.
+        self._train = self._encode([] if corpus.large else corpus.train)
+        self._validation = self._encode(corpus.validation)
         rows = [row for part in (self._train, self._validation) for side in part for row in side]
-        self.longest = min(settings.max_length, 1 + max(map(len, rows)))
+        longest = settings.max_length if corpus.large else 1 + max(map(len, rows))
+        self.longest = min(settings.max_length, longest)
 
     def _encode(self, pairs: list[Pair]) -> tuple[list[list[int]], list[list[int]]]:
         sources, targets = split_sides(pairs)
@@ -220,25 +239,34 @@ class PlainTexts(Texts):
 
     def training_batches(self, first_epoch: int, turned_too: bool = False) -> PairDataset:
         """The batches of training from an epoch on; with `turned_too` of both directions."""
-        sources, targets = self._train
-        if turned_too:
+        sides: tuple[Any, Any] = self._train
+        if self.corpus.large:
+            sides = self._prepared(self.corpus.large)
+        elif turned_too:
             turned = self._encode([(target, source) for source, target in self.corpus.train])
-            sources, targets = sources + turned[0], targets + turned[1]
+            sides = sides[0] + turned[0], sides[1] + turned[1]
         return self._dataset(
-            (sources, targets),
+            sides,
             self.settings.max_shapes,
             shuffle=True,
             first_epoch=first_epoch,
             batches_per_update=self.settings.accumulate,
         )
 
+    def _prepared(self, large: LargeFiles) -> tuple[PreparedSide, PreparedSide]:
+        """The sides of files that stay on disk, which the first process has tokenized."""
+        given = self.path, large.files, self.corpus.held_out, self.settings
+        call = self.settings, prepare_files_of_run, *given
+        name = first_alone(lambda: call_with_tensorflow(*call)) or " " * DIGEST_LENGTH
+        told = tell_others(np.frombuffer(name.encode(), "uint8"))
+        corpus = PreparedCorpus(self.path / CORPORA / told.tobytes().decode())
+        return corpus.sources, corpus.targets
+
     def validation_batches(self) -> PairDataset:
         """The batches of validation."""
         return self._dataset(self._validation, max(1, self.settings.max_shapes // 2))
 
-    def _dataset(
-        self, ids: tuple[list[list[int]], list[list[int]]], max_shapes: int, **options: Any
-    ) -> PairDataset:
+    def _dataset(self, ids: tuple[Any, Any], max_shapes: int, **options: Any) -> PairDataset:
         return PairDataset(
             *ids,
             tokens_per_batch=self.settings.tokens_per_batch,

@@ -29,6 +29,9 @@ PRESETS: dict[str, dict[str, Any]] = {
                           beam_size=1),
 }
 # fmt: on
+# In place of a preset's, for a run that goes on training a model of another system. That model is
+# at the end of its own training: a rate for random weights would undo much of it.
+FINE_TUNING: dict[str, Any] = dict(learning_rate=0.0002, warmup_steps=200)
 # Layers of the encoder and of the decoder of the presets that translate fast. Kasai et al. 2021,
 # "Deep Encoder, Shallow Decoder", have 12 and 1 in place of 6 and 6. Those of the small presets are
 # our own.
@@ -38,9 +41,9 @@ PRESETS |= {
     f"fast-{name}": {**PRESETS[name], "num_layers": encoder, "num_decoder_layers": decoder}
     for name, (encoder, decoder) in FAST_LAYERS.items()
 }
-# With an LSTM and additive attention as many parameters as the Transformer of that preset, within
-# 3 % at its vocabulary; with a GRU a fifth fewer. "mini" is "dates" with more subwords, and the
-# sizes of symbols are of the same order.
+# With an LSTM and additive attention a recurrent model has the parameters of that preset's
+# Transformer within 3 %. With a GRU it has a fifth fewer. "mini" is "dates" with more subwords, and
+# the sizes of symbols are of the same order.
 RECURRENT_SIZES: dict[str, dict[str, Any]] = {
     "dates": dict(num_layers=1, d_model=176),
     "mini": dict(num_layers=1, d_model=176),

@@ -55,13 +55,13 @@ class RunDirectory:
             **facts: what else must stay, as a digest of the pairs.
 
         Returns:
-            What differs in a run of which nothing is trained yet.
+            What differs in a run that has not trained yet.
         """
         if not (self.path / SETTINGS).exists():
             if self.path.exists() and not self._is_free():
                 check_version(self.path)
                 raise ValueError(
-                    f"{self.path} exists and is no run of this program. Give another --output."
+                    f"{self.path} exists and is not a run of this program. Give another --output."
                 )
             return ""
         found, found_facts = read_run(self.path)
@@ -131,7 +131,7 @@ class RunDirectory:
         if not is_run(self.path):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
         if differing := read_run(self.path)[0].differences(settings, names):
-            raise ValueError(f"{self.path} is no run to start from: {differing}.")
+            raise ValueError(f"{self.path} is not a run to start from: {differing}.")
 
     def _is_free(self) -> bool:
         """Whether the path is a directory with nothing in it but what a crash left half written."""
@@ -251,7 +251,7 @@ class RunDirectory:
     def card(self, scores: str) -> dict[str, Any]:
         """What the model card of an export says of the run."""
         settings, facts = read_run(self.path)
-        # JSON has no infinity, which is no limit.
+        # JSON has no infinity, which is not a limit.
         data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
         return {"languages": languages_of(settings), "data": data, "scores": scores}
 
@@ -261,7 +261,7 @@ class RunDirectory:
 
 
 class CheckLoss(keras.callbacks.Callback):
-    """Refuses a loss that is no number; before what others would keep of the epoch.
+    """Refuses a loss that is not a number; before what others would keep of the epoch.
 
     Raises:
         ValueError: at the end of an epoch with such a loss.
@@ -281,8 +281,8 @@ class CheckLoss(keras.callbacks.Callback):
 class KeepHistory(keras.callbacks.Callback):
     """Writes history.csv, and stops when the time is up.
 
-    The seconds of an epoch are from the end of the one before, or the begin of `fit`, to its own:
-    so they count what is measured, saved and shown between two epochs.
+    The seconds of an epoch are from the end of the one before, or the start of `fit`, to its own
+    end. So they count what is measured, saved and shown between two epochs.
     """
 
     def __init__(

@@ -8,13 +8,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from keras_transformer.recipes.presets import PRESETS
+from keras_transformer.recipes.presets import FINE_TUNING, PRESETS
 from keras_transformer.recipes.settings import BACKENDS, RECURRENT_ONLY, Settings, read_settings
 
 CARD = Path("assets.extra", "model_card.json")
+ONNX, ONNX_CARD = "translator.onnx", "model_card.json"  # of an export to ONNX
 SETTINGS = "settings.toml"
 PREDICTIONS = "predictions.tsv"
 IMPORTED = "imported.json"  # of a run whose model came from another system
+# Of the options that an import keeps, those that its training needs too.
+TAGS_AND_ENDS = ("source_tag", "target_tag", "source_eos")
+# The settings that an import has from its model and its search.
+OF_IMPORT: tuple[str, ...] = ("model", "vocab_size", "separate_vocabularies", "num_layers")
+OF_IMPORT += ("num_decoder_layers", "d_model", "num_heads", "d_ff", "norm_first", "position")
+OF_IMPORT += ("dropout", "beam_size", "length_penalty")
 CORPORA = "corpora"  # of a run on large files
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 # What a student has as its teacher, whose vocabularies it has.
@@ -51,13 +58,18 @@ def find_export(path: str | PathLike[str]) -> Path | None:
     return None
 
 
+def is_onnx(path: str | PathLike[str]) -> bool:
+    """Whether `path` is an export to ONNX, with its search."""
+    return (Path(path) / ONNX).exists()
+
+
 def export_numbers(parent: str | PathLike[str]) -> list[int]:
     """The numbers of the versions in a directory of exports, whole or not."""
     return [int(child.name) for child in Path(parent).glob("*") if child.name.isdigit()]
 
 
 def is_run(path: str | PathLike[str]) -> bool:
-    """Whether `path` is the directory of a training with a model."""
+    """Whether `path` is the directory of a training run with a model."""
     return all((Path(path) / name).exists() for name in (SETTINGS, "model.keras"))
 
 
@@ -73,9 +85,13 @@ def check_version(path: str | PathLike[str]) -> None:
 
 
 def check_directory(path: str | PathLike[str]) -> None:
-    """Raises `ValueError` unless `path` is a directory."""
-    if not Path(path).is_dir():
-        raise ValueError(f"{path}: there is no such directory. Check the path")
+    """Raises `ValueError` unless `path` is a directory of this machine."""
+    name = os.fspath(path)
+    if Path(path).is_dir():
+        return
+    if "://" in name:
+        raise ValueError(f"{name}: is an address. Download it, and give the directory")
+    raise ValueError(f"{name}: there is no such directory. Check the path")
 
 
 def check_run(path: str | PathLike[str]) -> None:
@@ -122,10 +138,27 @@ def read_imported(path: str | PathLike[str]) -> dict[str, Any]:
     """What a run keeps of the system that its model came from; empty for a model of our own.
 
     That is the system, "from", the configuration of the "model", the "search", and the "options"
-    that its translator and its training have.
+    of its translator. Its training has those of `TAGS_AND_ENDS`.
     """
     file = Path(path) / IMPORTED
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def settings_of_start(path: str | PathLike[str]) -> dict[str, Any]:
+    """What settings a run has that starts from the run `path`, unless it is told others.
+
+    From an import they are its sizes, its search and the rate of `FINE_TUNING`. From a run of our
+    own there are none.
+
+    Example:
+
+    >>> settings_of_start("nowhere")
+    {}
+    """
+    if not is_run(path) or not read_imported(path):
+        return {}
+    own = read_run(path)[0]
+    return {**{name: getattr(own, name) for name in OF_IMPORT}, **FINE_TUNING}
 
 
 def change_search(
@@ -160,7 +193,7 @@ def student_settings(teacher: str | PathLike[str], **given: Any) -> Settings:
         **given: fields of `Settings` in their place.
 
     Raises:
-        ValueError: when the teacher is no run that can teach, a file of its texts is gone, or a
+        ValueError: when the teacher is not a run that can teach, a file of its texts is gone, or a
             value is bad.
 
     Example:
@@ -222,7 +255,7 @@ def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) ->
     """How many translations of a text a run or an export gives; None where the card is silent."""
     if is_run(path):
         return change_search(read_run(path)[0], beam_size).beam_size
-    export = find_export(path)
+    export = Path(path) if is_onnx(path) else find_export(path)
     search = read_card(export).get("search", {}) if export else {}
     names = {"GreedySearch": "", "BeamSearch": "num_hypotheses", "Sampling": "num_samples"}
     name = names.get(search.get("class", ""))
@@ -230,8 +263,8 @@ def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) ->
 
 
 def read_card(export: str | PathLike[str]) -> dict[str, Any]:
-    """Returns the model card of a SavedModel, empty where it has none."""
-    file = Path(export) / CARD
+    """Returns the model card of a SavedModel or an ONNX file, empty where it has none."""
+    file = Path(export) / (ONNX_CARD if is_onnx(export) else CARD)
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
@@ -240,7 +273,7 @@ def read_format(path: str | PathLike[str]) -> str:
     file = Path(path) / SETTINGS
     if file.exists():
         return read_settings(file)[0].get("format", "text")
-    export = find_export(path)
+    export = Path(path) if is_onnx(path) else find_export(path)
     data = read_card(export).get("data") if export else None
     return data.get("format", "text") if isinstance(data, dict) else "text"
 

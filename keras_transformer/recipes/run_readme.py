@@ -38,10 +38,10 @@ TensorFlow Serving takes the directory of exports as the model's base path:
 FLAG = " --xla_cpu_compilation_enabled=true"
 ADVICE = """\
 The last flag is needed because XLA compiles the search. Where it cannot be given, export again with
-Translator(..., jit_compile=False).
+`keras-transformer export --no-xla`.
 """
 FILES = {
-    "model.keras": "the chosen model; keras.saving.load_model opens it",
+    "model.keras": "the chosen model: import keras_transformer; keras.saving.load_model(FILE)",
     "source.tokenizer": "the tokenizer; keras_transformer.text.load_tokenizer opens it",
     "target.tokenizer": "the target's, where it is not that of the source",
     "history.csv": "loss, perplexity, learning rate and seconds of each epoch",

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -24,6 +24,9 @@ from keras_transformer.recipes.run_files import (
 )
 from keras_transformer.recipes.settings import Settings
 
+if TYPE_CHECKING:
+    from keras_transformer.serving import Translator
+
 SEARCH_FIELDS = ("beam_size", "length_penalty", "num_hypotheses")  # what settings say of a search
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
 
@@ -35,7 +38,7 @@ def load_model(path: str | PathLike[str]) -> keras.Model:
     return keras.saving.load_model(path)
 
 
-def load_translator(path: str | PathLike[str], **options: Any) -> Any:
+def load_translator(path: str | PathLike[str], **options: Any) -> "Translator":
     """Returns a `Translator` of a run's model, with the settings of the run.
 
     Args:
@@ -44,7 +47,7 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
             in place of the run's. None leaves a setting as it is.
 
     Raises:
-        ValueError: when `path` is no run, or for a bad option.
+        ValueError: when `path` is not a run, or for a bad option.
 
     Example:
 
@@ -81,7 +84,7 @@ def load_translator(path: str | PathLike[str], **options: Any) -> Any:
 def splits_sentences(path: str | PathLike[str]) -> bool:
     """Whether the model of a run reads each sentence of a text on its own.
 
-    The settings say it, or else what the training found in its texts. A training without
+    The settings say it, or else what the training found in its texts. A training run without
     TensorFlow cannot look for sentences: then the texts of the test tell.
     """
     settings, facts = read_run(path)

@@ -44,8 +44,8 @@ class Settings:
         preset: name of the preset that the other settings change.
         format: what the pairs are. "dates" are made from CLDR, without files. "text" is subwords
             of two files, or of two tab-separated columns. "characters" splits two columns into
-            characters. "inflection" has the columns lemma, form and tags, "g2p" word and phones.
-            "scan" has lines as "IN: jump twice OUT: I_JUMP I_JUMP".
+            characters. "inflection" has the columns lemma, form and tags. "g2p" has word and
+            phones. "scan" has lines as "IN: jump twice OUT: I_JUMP I_JUMP".
         train: the file of pairs, or the source and the target file, plain or gzip.
         validation: pairs for validation; held out of the training pairs when not given.
         test: pairs for the test; held out of the training pairs when not given.
@@ -66,7 +66,7 @@ class Settings:
             of the shorter.
         source_scripts: scripts of most letters of a source, such as Latin; other pairs are not
             trained on.
-        target_scripts: the same of the targets.
+        target_scripts: those of the targets.
         drop_duplicates: whether a pair is trained on once, however often the files have it.
         right_to_left: whether the model writes the last symbol first; not for subwords.
         model: "transformer" or "recurrent"; "imported" for one of `import`, whose sizes stay.
@@ -84,10 +84,13 @@ class Settings:
         similarity: similarity of its attention; "general" is bilinear.
         scheduled_sampling: share of the target tokens that the recurrent model writes itself.
         epochs: number of passes over the training pairs.
-        minutes: stops at the end of the epoch in which so many minutes of training are over.
+        minutes: stops at the end of the epoch in which so many minutes are over. Compiling and
+            measuring count.
         tokens_per_batch: tokens of either side of a batch, padding included.
         batches_per_epoch: batches of an epoch; 0: as many as all pairs make.
         max_shapes: number of shapes of batch; each is compiled once.
+        on_disk_from: MiB of both training files, from which on they stay on disk and are tokenized
+            once; 0: always. Smaller ones are read into lists.
         learning_rate: largest learning rate, at the end of the warm-up.
         warmup_steps: updates of the warm-up.
         label_smoothing: share of the target that is spread over the vocabulary.
@@ -96,7 +99,8 @@ class Settings:
         subword_dropout: rate of BPE dropout, the share of merges left out at random; two rates are
             of sources and of targets.
         both_directions: number of first epochs that also train from target to source.
-        start_from: directory of another run, whose model and vocabularies it begins with.
+        start_from: directory of another run, whose model and vocabularies it begins with. From an
+            import, `train` takes its search too, learning rate 0.0002 and 200 warm-up steps.
         teacher: directory of another run, whose translations of the training sources it learns in
             place of their targets, with the other's vocabularies.
         accumulate: number of batches whose gradients make one update.
@@ -174,6 +178,7 @@ class Settings:
     tokens_per_batch: int = option(4096, least=1)
     batches_per_epoch: int = option(0, least=0)
     max_shapes: int = option(6, least=1)
+    on_disk_from: int = option(256, least=0)
     learning_rate: float = option(0.004, above=0, below=math.inf)
     warmup_steps: int = option(1000, least=1)
     label_smoothing: float = option(0.1, least=0, below=1)
@@ -232,7 +237,7 @@ class Settings:
         """
         for name in values:
             if name not in FIELDS:
-                raise ValueError(f"`{name}` is no setting. The settings are {', '.join(FIELDS)}")
+                raise ValueError(f"`{name}` is not a setting. The settings are {', '.join(FIELDS)}")
         values.setdefault("format", "text" if values.get("train") else "dates")
         if preset is None:
             preset = {"dates": "dates", "text": "tiny"}.get(values["format"], "symbols")
@@ -287,6 +292,11 @@ class Settings:
         """Whether the vocabulary is of subwords, not of symbols."""
         return self.format in ("dates", "text")
 
+    @property
+    def filters(self) -> list[str]:
+        """The fields that filter the training pairs."""
+        return [name for name in FILTERS if getattr(self, name) != FIELDS[name].default]
+
     def _check_texts(self) -> None:
         if self.format == "dates" and self.train:
             raise ValueError(_must("train", "be empty for `format` 'dates'", self.train))
@@ -315,13 +325,11 @@ class Settings:
             if not symbol or not whole or (self.lowercase and symbol.lower() != symbol):
                 rule = "be printable, without spaces, and with `lowercase` without capitals"
                 raise ValueError(_must("user_defined_symbols", rule, symbol))
-        on_disk = self.format == "text" and self.backend == "tensorflow" and len(self.train) == 2
-        for name in FILTERS if not on_disk or self.both_directions else ():
-            if getattr(self, name) != FIELDS[name].default:
-                raise ValueError(
-                    f"`{name}` needs two files of `train`, `format` 'text', `backend` 'tensorflow' "
-                    "and no `both_directions`"
-                )
+        on_disk = self.format == "text" and len(self.train) == 2
+        for name in self.filters if not on_disk or self.both_directions else ():
+            raise ValueError(
+                f"`{name}` needs two files of `train`, `format` 'text' and no `both_directions`"
+            )
         if self.separate_vocabularies and not self.has_subwords:
             raise ValueError("`separate_vocabularies` needs `format` 'text' or 'dates'")
         if self.right_to_left and self.has_subwords:
@@ -489,7 +497,7 @@ def read_settings(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: is no TOML ({error}). Correct the file.") from error
+        raise ValueError(f"{path}: is not TOML ({error}). Correct the file.") from error
     run = values.pop("run", {})
     return values, run
 

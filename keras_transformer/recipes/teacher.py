@@ -22,8 +22,8 @@ def translate_corpus(teacher: str | PathLike[str], corpus: Corpus, folder: Path)
     """Returns the corpus with translations by the teacher in place of the targets of training.
 
     Validation and test stay as they are. The teacher's newest export translates, with its search.
-    The sources are files of some thousand lines, so the same call goes on after a stop with those
-    that are not finished; what is finished is in `folder`, and needs the teacher no more.
+    The sources are files of some thousand lines. After a stop the same call goes on with the files
+    that are not finished. What is finished is in `folder`, and needs the teacher no more.
 
     Args:
         teacher: the directory of a run with an export.

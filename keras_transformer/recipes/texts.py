@@ -17,7 +17,7 @@ class Texts(abc.ABC):
         settings: of the run.
         corpus: its pairs.
         source: the tokenizer of the sources, or their vocabulary without TensorFlow.
-        target: the same of the targets.
+        target: that of the targets.
     """
 
     def __init__(self, settings: Settings, corpus: Corpus, source: Any, target: Any) -> None:

@@ -5,7 +5,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -25,10 +25,10 @@ from keras_transformer.distribution import TransformerParallel
 from keras_transformer.process_group import (
     alone,
     check_equal,
+    first_alone,
     is_first,
     own_process,
     tell_others,
-    wait_for_first,
 )
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.corpus import Corpus, read_corpus, split_sides
@@ -54,6 +54,7 @@ from keras_transformer.recipes.teacher import translate_corpus
 from keras_transformer.recipes.texts import Texts
 
 NUM_SAMPLES = 3
+SAMPLE_WIDTH = 200  # characters
 NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
 NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
@@ -87,7 +88,7 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
     files. The first one writes the run and tests it; the scores of the others are empty.
 
     Raises:
-        ValueError: when a file is bad, the directory is of other settings, or the loss is no
+        ValueError: when a file is bad, the directory is of other settings, or the loss is not a
             number. When Keras runs on another backend than the settings say.
         ImportError: when a package that is needed later is not installed.
 
@@ -140,12 +141,12 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
         return measure(directory, settings, corpus.test, outputs)
     directory.forget_test()
     if settings.teacher:
-        corpus = translate_corpus(settings.teacher, corpus, directory.path / CORPORA)
-    if not is_first():
-        wait_for_first()  # it learns the vocabularies
-    texts = open_texts(directory, settings, corpus)
-    if is_first():
-        wait_for_first()
+        taught = settings.teacher, corpus, directory.path / CORPORA
+        # The first process asks the teacher, and the others find what it said.
+        corpus = first_alone(lambda: translate_corpus(*taught)) or translate_corpus(*taught)
+    # The first process learns the vocabularies, and the others find them.
+    given = directory, settings, corpus
+    texts = first_alone(lambda: open_texts(*given)) or open_texts(*given)
     facts = corpus.digest, directory.epochs_done(), texts.vocab_sizes
     check_equal("what is trained", (settings, *facts))
     train_model(directory, settings, texts)
@@ -162,14 +163,17 @@ def check_environment(settings: Settings) -> None:
             f"`backend` must be that of Keras, {keras.backend.backend()}. Set KERAS_BACKEND before "
             f"Keras is imported. Received: backend={settings.backend!r}"
         )
-    needed = [  # a module, what brings it, and whether the run needs it
-        ("sacrebleu", "keras-transformer-components[eval]", settings.format == "text"),
-        ("sentencepiece", "sentencepiece", settings.has_subwords),
-        ("tensorboard", "tensorboard", settings.tensorboard),
+    ours = "keras-transformer-components"
+    needed = [  # a module, what brings it, whether the run needs it, and what for
+        ("sacrebleu", f"{ours}[eval]", settings.format == "text", "the test"),
+        ("sentencepiece", "sentencepiece", settings.has_subwords, "the vocabulary"),
+        ("tensorboard", "tensorboard", settings.tensorboard, "`tensorboard`"),
     ]
-    for name, package, is_needed in needed:
+    tensorflow = f"{ours}[tensorflow]"  # which filters and tokenizes on any backend
+    needed += [("tensorflow_text", tensorflow, True, f"`{name}`") for name in settings.filters]
+    for name, package, is_needed, what in needed:
         if is_needed and importlib.util.find_spec(name) is None:
-            raise ImportError(f'{name} is not installed. Install it: `pip install "{package}"`')
+            raise ImportError(f'{what} needs {name}. Install it: `pip install "{package}"`')
 
 
 def open_texts(directory: RunDirectory, settings: Settings, corpus: Corpus) -> Texts:
@@ -210,18 +214,20 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     stages = make_stages(settings, texts, epochs_done)
     validation_data = texts.validation_batches()
     announce(model, settings, stages[0][1], validation_data)
+    if not epochs_done:
+        say_whether_it_warms_up(settings, stages)
     keep = KeepEpoch(
         directory,
         history,
-        settings.minutes,
-        translate,
+        translate=translate,
         samples=texts.corpus.validation[:NUM_SAMPLES],
         samples_every=max(1, settings.measure_every),
         chooses=quality is None,
         average=average,
     )
     logs = [MeasuredTensorBoard(str(directory.path / "tensorboard"))] * settings.tensorboard
-    callbacks = [CheckLoss(), TrainingLog(every=200), average, quality, *logs, keep]
+    callbacks = [CheckLoss(), TrainingLog(every=200), average, quality, *logs]
+    callbacks += [KeepHistory(directory, history, settings.minutes), keep]
     callbacks = [callback for callback in callbacks if callback is not None]
     for last, data in stages:
         if quality:  # the end of a stage is not the training's
@@ -287,37 +293,54 @@ def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
     say_which_precision_pays(settings)
 
 
-class KeepEpoch(KeepHistory):
-    """Keeps each finished epoch in the run directory and shows a few translations.
+def say_whether_it_warms_up(settings: Settings, stages: Sequence[tuple[int, Any]]) -> None:
+    """Says so when a run ends within its warm-up, as that of a small corpus may."""
+    batches = first = 0
+    for last, data in stages:
+        batches += (last - first) * (settings.batches_per_epoch or data.report.num_batches)
+        first = last
+    updates = batches // settings.accumulate
+    if updates <= settings.warmup_steps:
+        say(
+            f"  Note: the run has {updates:,} updates, and the warm-up {settings.warmup_steps:,}: "
+            f"the learning rate stays low. Set --warmup-steps {max(1, updates // 4)}, or more "
+            "--epochs."
+        )
 
-    With `chooses` it keeps the model too: the mean of the last epochs where there is an `average`,
-    else that of the lowest validation loss.
+
+class KeepEpoch(keras.callbacks.Callback):
+    """Tells how each epoch ended, and shows a few translations.
+
+    It reads the `history` that `KeepHistory` writes before it. With `chooses` it keeps the model:
+    the mean of the last epochs where there is an `average`, else that of the lowest validation
+    loss.
     """
 
     def __init__(
         self,
         directory: RunDirectory,
         history: list[dict[str, float]],
-        minutes: float,
+        *,
         translate: Callable[[list[str]], list[str]],
         samples: list[Pair],
         samples_every: int,
         chooses: bool,
         average: AverageCheckpoints | None,
     ) -> None:
-        super().__init__(directory, history, minutes)
+        super().__init__()
+        self.directory, self.history = directory, history
         self.translate, self.samples, self.samples_every = translate, samples, samples_every
         self.chooses, self.average = chooses, average
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves, shows samples, and stops when the time is up."""
-        best = min((row.get("val_perplexity", math.inf) for row in self.history), default=math.inf)
-        super().on_epoch_end(epoch, logs)
+        """Saves the model and shows samples."""
+        before = self.history[:-1]
+        best = min((row.get("val_perplexity", math.inf) for row in before), default=math.inf)
         perplexity = (logs or {})["val_perplexity"]
         if self.chooses and self.average is not None:
             with self.average.averaged():
                 self.directory.save_model(self.model, "model.keras")
-        elif self.chooses and (perplexity < best or not self.history[:-1]):
+        elif self.chooses and (perplexity < best or not before):
             self.directory.save_model(self.model, "model.keras")
         say(
             f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
@@ -327,7 +350,14 @@ class KeepEpoch(KeepHistory):
             return
         sources = [source for source, _ in self.samples]
         for (source, reference), output in zip(self.samples, self.translate(sources), strict=True):
-            say(f"    source     {source}\n    translated {output}\n    reference  {reference}")
+            sample = {"source": source, "translated": output, "reference": reference}
+            for name, text in sample.items():
+                say(f"    {name:<10} {shortened(text)}")
+
+
+def shortened(text: str) -> str:
+    """A text of at most `SAMPLE_WIDTH` characters: a young model may repeat a word to the end."""
+    return text if len(text) <= SAMPLE_WIDTH else f"{text[: SAMPLE_WIDTH - 2]} …"
 
 
 def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run:

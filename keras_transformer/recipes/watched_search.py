@@ -15,8 +15,8 @@ from keras_transformer.decoding.search import IMPOSSIBLE, Task
 class WatchedBeamSearch(BeamSearch):
     """Searches one sentence as `BeamSearch` does, by its own code, and keeps every step.
 
-    After a call `beams` holds the `Beams` before the first step and after each, as arrays, and
-    `following` the log-probabilities (1, beam, vocab) of what might follow at each step.
+    After a call `beams` holds the `Beams` before the first step and after each, as arrays.
+    `following` holds the log-probabilities (1, beam, vocab) of what might follow at each step.
     """
 
     def loop(

@@ -101,7 +101,7 @@ def prepare_corpus(
 
     | reason | left out are pairs |
     |---|---|
-    | no UTF-8 | with a side that is no valid UTF-8 |
+    | no UTF-8 | with a side that is not valid UTF-8 |
     | empty | with a side without text or tokens |
     | of another script | with a side whose letters are mostly of none of its `scripts` |
     | held out | whose source is in `held_out` |
@@ -127,8 +127,8 @@ def prepare_corpus(
             "Han", "Hiragana" and "Katakana" for Japanese; none for any.
         drop_duplicates: whether a pair comes once, however often the files have it.
         held_out: sources that no pair may have, such as those of the test.
-        weights: how often a pass has each pair of a file, a number of at least 1 for each file;
-            2.5 is twice for one half of the pairs, three times for the other.
+        weights: how often a pass has each pair of a file, a number of at least 1 for each file. 2.5
+            is twice for one half of the pairs, three times for the other.
         temperature: of the sampling from files, at least 1; 1 has every pair once.
         source_tags, target_tags: a tag that comes before all texts, or one for each file, such as
             a language code; None for none.
@@ -207,7 +207,7 @@ def prepare_corpus(
 
 
 def _paired_files(source_files: Any, target_files: Any) -> list[tuple[str, str]]:
-    """The files in pairs, all of which are there."""
+    """The files in pairs; all of them are there."""
     sides = [
         [os.fspath(files)] if isinstance(files, (str, PathLike)) else [os.fspath(f) for f in files]
         for files in (source_files, target_files)
@@ -480,7 +480,7 @@ def _join(
         found = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
         raise ValueError(
             "at least one pair must be left. "
-            f"Received: {counts.sum():,} pairs, of which are {found or 'none'}"
+            f"Received: {counts.sum():,} pairs. Left out: {found or 'none'}"
         )
     rows = _rows(np.concatenate(files)[kept], weights, temperature)
     dtype = "uint16" if largest < 2**16 else "int32"

@@ -32,6 +32,7 @@ def translation_dataset(
     source_tokenizer: TokenizerLike,
     target_tokenizer: TokenizerLike | None = None,
     tokens_per_batch: int = 4096,
+    *,
     shuffle: bool = False,
     seed: int | None = None,
     max_length: int = 256,
@@ -73,7 +74,7 @@ def translation_dataset(
         max_shapes: the largest number of shapes of batch.
         first_epoch: number of the first epoch.
         batches_per_epoch: batches of an epoch of `fit`; None for all pairs once. With a number, an
-            epoch goes on in the data where the one before stopped, pass after pass: for large
+            epoch goes on in the data where the one before stopped, pass after pass. For large
             corpora, to validate and save more often. `steps_per_epoch` of `fit` in its place would
             make epochs that are none of the dataset's, which `first_epoch` cannot go on from.
         batches_per_update: batches that `gradient_accumulation_steps` of the optimizer make one
@@ -93,8 +94,8 @@ def translation_dataset(
         prefetch: batches made ahead; 0 for none.
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
-        source_tag, target_tag: a tag of the tokenizer, such as a language code, that comes before
-            the tokens of every source and of every target; as in `Translator`.
+        source_tag, target_tag: a tag of the tokenizer, such as a language code. It comes before the
+            tokens of every source and of every target, as in `Translator`.
         source_eos: whether sources end in eos. False is for a model trained without it, such as
             some of OpenNMT, with `Translator(source_eos=False)`; padding takes its place.
 
@@ -246,7 +247,7 @@ def _bpe_dropout(tokenizer: TokenizerLike) -> BpeDropout:
 def _dataset(
     passes: Passes, first_epoch: int, batches_per_epoch: int, prefetch: int
 ) -> tf.data.Dataset:
-    """Returns the `tf.data.Dataset` of which each iteration is the next epoch.
+    """Returns a `tf.data.Dataset`; each iteration over it is the next epoch.
 
     Sizes that all shapes share are static in its `element_spec`, others None.
     """

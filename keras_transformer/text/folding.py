@@ -32,7 +32,7 @@ class Folding:
         lowercase: whether text is lower-cased.
 
     Raises:
-        ValueError: for another `normalization`, or a `lowercase` that is no bool.
+        ValueError: for another `normalization`, or a `lowercase` that is not a bool.
     """
 
     def __init__(self, normalization: str, lowercase: bool) -> None:

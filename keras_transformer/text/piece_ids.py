@@ -29,7 +29,7 @@ class PieceIds(NamedTuple):
         surfaces: list of str, the text of each id; "" for special ones, tags and ids without one.
         special: the names of `SPECIAL` to ids.
         tags: the pieces that text never becomes to their ids, special ones left out.
-        codes: the pieces `>>code<<` that are no tags to their ids. Text may become one anywhere.
+        codes: the pieces `>>code<<` that are not tags to their ids. Text may become one anywhere.
         from_model: int32 (model pieces,), the id that text gets for a piece of the model. It is
             `unk_id` for a piece that the vocabulary lacks. None where all are the model's own.
         to_model: int32 (ids,), the piece of the model that each id reads as. None where all are
@@ -176,7 +176,7 @@ def special_ids(
 
 
 def surface(piece: str, kind: str | bool) -> str:
-    """Returns the text of a piece of one type; of a byte that is no ASCII ""."""
+    """Returns the text of a piece of one type; of a byte that is not ASCII ""."""
     if kind == "BYTE":
         return bytes([int(piece[3:5], 16)]).decode("ascii", "ignore")
     return piece.replace(SPACE_MARK, " ")

@@ -70,8 +70,8 @@ class SentencePieceTokenizer(Tokenizer):
         normalization: the Unicode normal form that a text gets before the model's own rule, "nfc"
             or "nfkc", or "identity" for none.
         lowercase: whether a text is lower-cased before that, as `str.lower` does.
-        vocabulary: list of pieces by id, in which None is an id without a piece; dict of pieces to
-            ids; or the path of a JSON file with either, as `vocab.json` of Hugging Face. None
+        vocabulary: list of pieces by id, where None is an id without a piece, or a dict of pieces
+            to ids. Or the path of a JSON file with either, as `vocab.json` of Hugging Face. None
             takes the ids of the model.
         pad_id, unk_id, bos_id, eos_id: the special ids. `bos_id` may be `pad_id` or `eos_id`.
         tags: iterable of the pieces that text never becomes and that `detokenize` skips, such as
@@ -85,8 +85,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     Raises:
         OSError: when the file of a vocabulary cannot be read.
-        ValueError: when `model` is no sentencepiece model, nothing says which id unknown text has,
-            special ids are the same that must differ, or an option is bad.
+        ValueError: when `model` is not a sentencepiece model, or no id is for unknown text. When
+            special ids that must differ are the same, or an option is bad.
 
     Reference: Kudo and Richardson 2018; Sennrich et al. 2016 (BPE); Kudo 2018 (unigram).
 
@@ -103,6 +103,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(
         self,
         model: bytes,
+        *,
         lossless: bool = False,
         normalization: str = "identity",
         lowercase: bool = False,
@@ -151,7 +152,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         Raises:
             OSError: when the file cannot be read.
-            ValueError: when it is no sentencepiece model, or an option is bad.
+            ValueError: when it is not a sentencepiece model, or an option is bad.
 
         Example:
 
@@ -170,6 +171,7 @@ class SentencePieceTokenizer(Tokenizer):
         cls,
         texts: Iterable[str],
         vocab_size: int = 8000,
+        *,
         model_type: str = "bpe",
         lossless: bool = False,
         character_coverage: float | None = None,
@@ -184,7 +186,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Learns a model from `texts`; the same texts in the same order give the same model.
 
         Args:
-            texts: iterable of str. Line breaks end a sentence and are no part of a piece.
+            texts: iterable of str. Line breaks end a sentence and are not part of a piece.
             vocab_size: the size of the vocabulary, special ids included.
             model_type: "bpe" or "unigram".
             lossless: keep every character: no normalisation, and unseen ones as UTF-8 bytes. It
@@ -274,12 +276,20 @@ class SentencePieceTokenizer(Tokenizer):
             settings["byte_fallback"] = True
         if symbols:
             settings["user_defined_symbols"] = symbols
-        return cls(train_model(lines, settings), lossless, form, lowercase)
+        model = train_model(lines, settings)
+        return cls(model, lossless=lossless, normalization=form, lowercase=lowercase)
 
     @property
     def model(self) -> bytes:
         """The serialized sentencepiece model, bytes that the sentencepiece library reads."""
         return self._model
+
+    @property
+    def has_model_ids(self) -> bool:
+        """Whether text becomes, and is read from, the ids that sentencepiece itself gives."""
+        numbered = self._numbered
+        of_others = numbered.from_model, numbered.to_model, numbered.from_text, numbered.to_text
+        return all(part is None for part in of_others)
 
     def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Runs TF Text's op on a model that is a constant of the graph."""
@@ -299,7 +309,7 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_with_dropout(
         self, texts: Iterable[str], rate: float, seed: int
     ) -> list[list[int]]:
-        """Splits texts into pieces of which some are not merged: other ones for each seed.
+        """Splits texts into pieces without some of the merges: other ones for each seed.
 
         BPE merges pieces step by step. Each possible merge is left out of a step with probability
         `rate`, and a word is done when all of a step's are. For training;

@@ -1,9 +1,9 @@
-"""Texts of which each pass has other pieces."""
+"""Texts that have other pieces in each pass."""
 
 import dataclasses
 import functools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -42,12 +42,12 @@ class SubwordDropout:
         """Room for most passes: the tokens of each text in the first one, or without dropout."""
         texts = range(len(self.lengths))
         endless = np.full(len(texts), np.iinfo("int64").max)
-        return np.maximum(self.of_pass(0, endless).lengths_of(texts), self.lengths)
+        return np.maximum(self.of_pass(0, lambda: endless).lengths_of(texts), self.lengths)
 
-    def of_pass(self, number: int, longest: np.ndarray) -> "SubwordPass":
-        """The texts of pass `number`, none of more tokens than `longest` says."""
+    def of_pass(self, number: int, room: Callable[[], np.ndarray]) -> "SubwordPass":
+        """The texts of pass `number`, none of more tokens than `room()` has for it."""
         (seed,) = np.random.SeedSequence([*self.seed, number]).generate_state(1, "uint64")
-        return SubwordPass(self, int(seed), longest)
+        return SubwordPass(self, int(seed), room())
 
 
 class SubwordPass:

@@ -23,10 +23,10 @@ class Tokenizer(abc.ABC):
     """Text to ids and back, as graph ops that hold no resource between calls.
 
     A subclass gives the three `*_graph` and payload methods. Everything a call needs is a constant
-    of its traced function, built while tracing: nothing is left to be destroyed by
-    `keras.utils.set_random_seed` or `clear_session`, or to be tracked by an export.
+    of its traced function, built while tracing. So `keras.utils.set_random_seed` and
+    `clear_session` have nothing to destroy, and an export nothing to track.
 
-    A tag is a piece, such as a language code, that text never becomes and that is no text.
+    A tag is a piece, such as a language code, that text never becomes and that is not text.
 
     Args:
         vocabulary: list of str, the piece of each id.
@@ -237,7 +237,7 @@ class Tokenizer(abc.ABC):
     def surfaces(self) -> list[str]:
         """Returns the text of each id, a list of str; a space starts what begins a word.
 
-        What is no text, such as a special id, has "".
+        What is not text, such as a special id, has "".
         """
 
     @abc.abstractmethod

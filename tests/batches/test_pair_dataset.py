@@ -70,7 +70,7 @@ def test_each_epoch_of_fit_is_one_of_the_data():
     data, trained = dataset(**TRAINED), model()
     options = dict(shuffle=False, verbose=0, validation_data=dataset(max_shapes=SHAPES))
     trained.fit(data, epochs=2, **options)
-    trained.evaluate(data, verbose=0, steps=2)  # reads a part, and is no epoch
+    trained.evaluate(data, verbose=0, steps=2)  # reads a part, and is not an epoch
     trained.fit(data, initial_epoch=2, epochs=3, **options)
     assert same(batches(data), batches(dataset(**TRAINED, first_epoch=3)))
 

@@ -176,7 +176,8 @@ def test_every_row_of_every_hypothesis_that_went_on_sums_to_1():
     np.testing.assert_allclose(np.sum(data["encoder"], axis=-1), 1000, atol=12)
 
 
-@pytest.mark.parametrize("attention", [pytest.param("dot", marks=pytest.mark.slow), "additive"])
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["dot", "additive"])
 def test_a_recurrent_model_shows_its_attention_to_the_source(attention):
     data = explored(recurrent(attention=attention))
     assert data["encoder"] is None

@@ -53,6 +53,7 @@ def letters(monkeypatch):
     return Corpus([(source, "?") for source in sources], [("a", "A")], [("b", "B")])
 
 
+@pytest.mark.slow
 def test_translations_take_the_place_of_the_targets_for_training(
     letters, exported, tmp_path, capsys
 ):
@@ -72,6 +73,7 @@ def test_translations_take_the_place_of_the_targets_for_training(
     assert translate_corpus("nowhere", letters, tmp_path) == found
 
 
+@pytest.mark.slow
 def test_other_texts_or_another_teacher_are_translated_anew(
     letters, exported, tmp_path, monkeypatch
 ):
@@ -91,6 +93,7 @@ def test_other_texts_or_another_teacher_are_translated_anew(
     assert len(translate_corpus(exported, fewer, tmp_path).train) == 3
 
 
+@pytest.mark.slow
 def test_large_files_are_translated_line_by_line_on_disk(letters, exported, tmp_path):
     lines = ["ab", "", "cd"] * 3
     (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,7 +1,12 @@
+import json
+import pickle
+
 import pytest
 
+from keras_transformer.recipes import large_files
 from keras_transformer.recipes.corpus import Corpus, read_corpus
 from keras_transformer.recipes.graph_texts import GraphTexts
+from keras_transformer.recipes.plain_texts import PlainTexts
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.text import SymbolTokenizer
 
@@ -76,7 +81,15 @@ def test_both_directions_are_twice_the_pairs(tmp_path):
     assert texts.validation_batches().report.num_pairs == 3
 
 
-def test_filters_of_the_settings_say_what_they_leave_out_of_the_training(tmp_path, capsys):
+def read_kept(run, name):
+    """A file of the only prepared corpus of a run, or its report."""
+    (folder,) = (path.parent for path in run.glob("corpora/*/corpus.json"))
+    if name == "report":
+        return json.loads((folder / "corpus.json").read_text(encoding="utf-8"))[name]
+    return (folder / name).read_bytes()
+
+
+def test_filters_leave_out_the_same_pairs_on_any_backend(tmp_path, capsys, monkeypatch):
     good = [(f"line {n}", f"Zeile {n}") for n in range(60)]
     bad = [
         good[0],
@@ -90,13 +103,30 @@ def test_filters_of_the_settings_say_what_they_leave_out_of_the_training(tmp_pat
     for name, side in sides:
         files.append(str(tmp_path / name))
         (tmp_path / name).write_text("".join(f"{text}\n" for text in side), encoding="utf-8")
-    settings = Settings.from_preset(
-        train=files, validation=files, test=files, vocab_size=60, max_length=50, max_ratio=9,
-        source_scripts=["Latin"], target_scripts=["Latin"], drop_duplicates=True,
-        backend="tensorflow",
-    )  # fmt: skip
-    corpus = read_corpus(settings, tmp_path / "run" / "corpora")
-    data = GraphTexts(tmp_path / "run", settings, corpus).training_batches(0)
-    assert data.report.num_kept == 60
-    said = "60 of 65 pairs; left out 2 of another script, 1 too long, 1 uneven, 1 duplicate"
-    assert said in capsys.readouterr().err
+    called = []
+
+    def call_here(function, items, *_):
+        """Does in this process what another process, with TensorFlow, does for another backend."""
+        for item in items:
+            sent_function, sent = pickle.loads(pickle.dumps((function, item)))
+            called.append(sent[0].__name__)
+            yield item, sent_function(sent, None)
+
+    monkeypatch.setattr(large_files, "call_in_processes", call_here)
+    found = []
+    for backend, kind in (("tensorflow", GraphTexts), ("jax", PlainTexts)):
+        settings = Settings.from_preset(
+            train=files, vocab_size=60, max_length=50, max_ratio=9, source_scripts=["Latin"],
+            target_scripts=["Latin"], drop_duplicates=True, backend=backend,
+        )  # fmt: skip
+        path = tmp_path / backend
+        corpus = read_corpus(settings, path / "corpora")
+        found.append((corpus, kind(path, settings, corpus).training_batches(0).report.num_pairs))
+        said = "58 of 65 pairs; left out 2 of another script, 2 held out, 1 too long, 1 uneven, 1"
+        assert said in capsys.readouterr().err
+    assert found[0] == found[1]
+    assert found[0][1] == 58
+    assert called == ["_are_of_scripts", "prepare_files_of_run"]
+    for name in ("source.ids.npy", "target.ids.npy", "report"):
+        ours, theirs = (read_kept(tmp_path / backend, name) for backend in ("tensorflow", "jax"))
+        assert ours == theirs

@@ -1,6 +1,7 @@
 """Files that stay on disk: a sample of their pairs, read once, and what is held out of them."""
 
 import gzip
+import importlib.util
 import os
 
 import pytest
@@ -17,26 +18,35 @@ def files(corpus):
 
 
 @pytest.fixture
-def settings(files, monkeypatch):
-    monkeypatch.setattr(large_files, "LARGE", sum(map(os.path.getsize, files)))
-    return Settings.from_preset(train=files, backend="tensorflow")
+def settings(files):
+    return Settings.from_preset(train=files, backend="tensorflow", on_disk_from=0)
 
 
 def test_files_are_large_by_their_bytes_where_a_corpus_serves(settings, files, monkeypatch):
     assert stay_on_disk(settings)
-    for given in ({"both_directions": 1}, {"backend": "jax"}):
-        assert not stay_on_disk(Settings.from_preset(**{"train": files, **given}))
-    monkeypatch.setattr(large_files, "LARGE", large_files.LARGE + 1)
+    assert stay_on_disk(Settings.from_preset(train=files, backend="jax", on_disk_from=0))
+    other = Settings.from_preset(train=files, both_directions=1, on_disk_from=0)
+    assert not stay_on_disk(other)
+    for mebibytes, is_large in ((127, False), (128, True)):  # of each of the two
+        monkeypatch.setattr(os.path, "getsize", lambda file: mebibytes * 2**20)  # noqa: B023
+        assert stay_on_disk(Settings.from_preset(train=files)) == is_large
+    monkeypatch.undo()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert not stay_on_disk(settings)
-    filtered = Settings.from_preset(train=files, backend="tensorflow", max_ratio=3)
-    assert stay_on_disk(filtered)
+    monkeypatch.undo()
+    for backend in ("tensorflow", "jax"):
+        assert stay_on_disk(Settings.from_preset(train=files, backend=backend, max_ratio=3))
     with pytest.raises(ValueError, match="nowhere: there is no such file"):
         stay_on_disk(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
 
 
 def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatch):
     monkeypatch.setattr(large_files, "SAMPLE_SIZE", 50)
-    first = read_large_files(files, tmp_path)
+
+    def read(*files, **filters):
+        return read_large_files(Settings.from_preset(train=files, **filters), tmp_path)
+
+    first = read(*files)
     assert (first.num_pairs, len(first.sample)) == (200, 50)
     sources, targets = ([*open_lines(file)] for file in files)
     places = [sources.index(source) for source, _ in first.sample]
@@ -45,19 +55,20 @@ def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatc
     )
     with monkeypatch.context() as patch:
         patch.setattr(large_files, "_Reader", None)
-        assert read_large_files(files, tmp_path) == first
+        assert read(*files) == first
+    assert read(*files, drop_duplicates=True, target_scripts=["Latin"])[:3] == first[:3]
     packed = tmp_path / "packed.gz"
     with open(files[0], "rb") as opened:
         packed.write_bytes(gzip.compress(opened.read()))
-    again = read_large_files((str(packed), files[1]), tmp_path)
+    again = read(packed, files[1])
     assert again[1:] == first[1:]
     changed = tmp_path / "changed"
     changed.write_text("".join(f"{line}!\n" for line in sources), encoding="utf-8")
-    other = read_large_files((str(changed), files[1]), tmp_path)
+    other = read(changed, files[1])
     assert other.digest != first.digest
     changed.write_text("a\n", encoding="utf-8")
     with pytest.raises(ValueError, match="changed has 1 lines and .* has 200"):
-        read_large_files((str(changed), files[1]), tmp_path)
+        read(changed, files[1])
 
 
 def open_lines(file):

@@ -36,7 +36,7 @@ def test_only_line_feeds_end_a_line_and_a_byte_order_mark_is_no_text(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="nowhere.txt: there is no such file. Check the path."):
         read_lines(tmp_path / "nowhere.txt")
-    with pytest.raises(ValueError, match=f"{tmp_path.name}: is no file. Check the path."):
+    with pytest.raises(ValueError, match=f"{tmp_path.name}: is not a file. Check the path."):
         read_lines(tmp_path)
 
 

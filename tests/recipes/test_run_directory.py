@@ -197,7 +197,7 @@ def test_languages_are_locales_or_the_endings_of_two_files():
 
 def test_somebody_elses_directory_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious", encoding="utf-8")
-    with pytest.raises(ValueError, match="is no run of this program. Give another --output"):
+    with pytest.raises(ValueError, match="is not a run of this program. Give another --output"):
         RunDirectory(tmp_path).open(Settings.from_preset(seed=1))
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 

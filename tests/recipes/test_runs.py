@@ -50,6 +50,7 @@ def test_a_training_leaves_its_export_the_newest(tmp_path):
     assert find_export(directory.path) == directory.path / "export" / "3"
 
 
+@pytest.mark.slow
 def test_a_run_is_loaded_with_its_own_settings_whatever_its_exports_have(run):
     loaded, own = load_translator(run), translator()
     assert (loaded.search.beam_size, loaded.search.length_penalty) == (2, 0.9)
@@ -65,6 +66,7 @@ def test_a_run_is_loaded_with_its_own_settings_whatever_its_exports_have(run):
         load_translator(run / "export")
 
 
+@pytest.mark.slow
 def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
     for name in ("settings.toml", "model.keras", "source.tokenizer"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
@@ -102,6 +104,7 @@ def test_a_run_trained_without_tensorflow_reads_texts_as_its_test_has_them(
     assert splits_sentences(tmp_path) is split
 
 
+@pytest.mark.slow
 def test_a_run_answers_with_its_own_search_and_an_export_when_it_is_named(run, tmp_path):
     texts = np.array(words(5, seed=4), object)
     assert open_signatures(run)["n_best"](text=texts)["scores"].shape == (5, 2)
@@ -119,6 +122,7 @@ def test_a_run_answers_with_its_own_search_and_an_export_when_it_is_named(run, t
         open_signatures(run)["sing"]
 
 
+@pytest.mark.slow
 def test_the_card_of_an_export_has_the_settings_of_its_run(run):
     card = json.loads((run / "export/1/assets.extra/model_card.json").read_text(encoding="utf-8"))
     assert card["languages"]["source"] == "low"

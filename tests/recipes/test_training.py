@@ -2,9 +2,11 @@
 
 import csv
 import dataclasses
+import importlib.util
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -105,20 +107,20 @@ def test_a_run_stopped_and_started_again_ends_with_the_bits_of_a_whole_one(stopp
     ]
 
 
+@pytest.mark.slow
 def test_a_run_on_large_files_ends_with_the_bits_of_one_on_lists(
     corpus, whole, tmp_path, plainly, monkeypatch
 ):
-    monkeypatch.setattr(large_files, "LARGE", 1)
     monkeypatch.setattr(training, "finish_run", lambda *given: None)
     monkeypatch.setattr(training, "NUM_SAMPLES", 0)
     with monkeypatch.context() as patch:
         patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
         with pytest.raises(KeyboardInterrupt):
-            train(small(corpus), tmp_path / "run")
+            train(small(corpus, on_disk_from=0), tmp_path / "run")
     # Neither is read again.
     monkeypatch.setattr(large_files, "_Reader", None)
     monkeypatch.setattr(text_corpus, "_tokenize", None)
-    train(small(corpus), tmp_path / "run")
+    train(small(corpus, on_disk_from=0), tmp_path / "run")
     ours, theirs = weights_of(tmp_path / "run"), weights_of(whole)
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
     (prepared,) = (tmp_path / "run" / "corpora").glob("*/corpus.json")
@@ -139,6 +141,7 @@ def test_it_ends_with_every_file_and_the_figures(stopped):
     assert [score.name for score in made.scores][-1] == "lowercase_bleu"
 
 
+@pytest.mark.slow
 def test_its_translations_are_those_of_the_model_it_kept(stopped, corpus):
     output, _ = stopped
     lines = (output / "translations.txt").read_text(encoding="utf-8").splitlines()
@@ -164,6 +167,7 @@ def test_a_finished_run_says_so_and_ends_with_its_figures(stopped, corpus, capsy
     assert [name for name in after if before.get(name) != after[name]] == ["settings.toml"]
 
 
+@pytest.mark.slow
 def test_another_search_tests_a_finished_run_again_and_trains_nothing(
     stopped, corpus, capsys, plainly, tmp_path, without_export
 ):
@@ -183,18 +187,45 @@ def test_settings_that_differ_are_refused_before_texts_are_read_and_the_files_st
     monkeypatch.setattr(training, "read_corpus", None)
     with pytest.raises(ValueError, match="holds another run: dropout was 0.3 and is 0.1"):
         train(small(corpus, dropout=0.1), output)
-    with pytest.raises(ValueError, match="exists and is no run of this program"):
+    with pytest.raises(ValueError, match="exists and is not a run of this program"):
         train(small(corpus), corpus)
     assert (output / "settings.toml").read_bytes() == before
     assert read_settings(output / "settings.toml")[1]["training_pairs"] == 198
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (dict(epochs=3, warmup_steps=18), "the run has 18 updates, and the warm-up 18: "),
+        (dict(epochs=3, warmup_steps=18), "Set --warmup-steps 4, or more --epochs."),
+        (dict(epochs=3, warmup_steps=17), ""),
+        (dict(epochs=3, warmup_steps=17, accumulate=2), "the run has 9 updates, and the"),
+        (dict(epochs=3, warmup_steps=17, batches_per_epoch=2), "the run has 6 updates, and"),
+        (dict(epochs=3, warmup_steps=17, both_directions=1), ""),
+        (dict(epochs=3, warmup_steps=24, both_directions=1), "the run has 24 updates, and"),
+    ],
+)
+def test_a_run_that_ends_in_its_warm_up_says_so(given, said, capsys):
+    settings = Settings.from_preset("dates", **given)
+    batches = {False: SimpleNamespace(report=SimpleNamespace(num_batches=6))}
+    batches[True] = SimpleNamespace(report=SimpleNamespace(num_batches=12))
+    turned = settings.both_directions
+    stages = [(turned, batches[True])] * bool(turned) + [(settings.epochs, batches[False])]
+    training.say_whether_it_warms_up(settings, stages)
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert bool(printed) == bool(said)
+
+
+@pytest.mark.slow
 def test_the_minutes_end_a_run_after_the_epoch_and_more_of_them_go_on(
     corpus, tmp_path, capsys, plainly, monkeypatch
 ):
     monkeypatch.setattr(training, "finish_run", lambda *given: None)
     monkeypatch.setattr(training, "NUM_SAMPLES", 0)
     settings = small(corpus, epochs=3, minutes=1e-6)
+    train(dataclasses.replace(settings, warmup_steps=500), tmp_path / "warming")
+    assert "updates, and the warm-up 500: the learning rate stays low" in capsys.readouterr().out
     train(settings, tmp_path / "run")
     assert "minutes of training: stopping (--minutes 1e-06)" in capsys.readouterr().out
     assert len(rows_of(tmp_path / "run")) == 1
@@ -233,17 +264,26 @@ def test_a_run_may_start_from_another(stopped, corpus, tmp_path, capsys, plainly
     assert float(row["val_loss"]) == pytest.approx(best, rel=1e-3)  # at a rate next to none
     for wrong, message in (
         (dict(start_from=str(tmp_path)), "holds no run with a model to start from"),
-        (dict(start, d_model=32), "is no run to start from: d_model was 16 and is 32"),
+        (dict(start, d_model=32), "is not a run to start from: d_model was 16 and is 32"),
         (dict(start, lowercase=True), "start from: lowercase was False and is True"),
     ):
         with pytest.raises(ValueError, match=message):
             train(small(corpus, **wrong), tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run_with_one_line(corpus, tmp_path, plainly):
     with pytest.raises(ValueError, match="the training has diverged. The epochs before are kept"):
         train(small(corpus, learning_rate=1e30, warmup_steps=1), tmp_path / "run")
     assert RunDirectory(tmp_path / "run").epochs_done() == 0
+
+
+def test_what_a_run_lacks_is_refused_before_it_begins(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name != "tensorflow_text" or None)
+    said = r"`drop_duplicates` needs tensorflow_text. Install it: `pip install .*\[tensorflow\]\"`"
+    with pytest.raises(ImportError, match=said):
+        train(small(corpus, drop_duplicates=True), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_backend_than_keras_has_is_refused(corpus, tmp_path):
@@ -311,6 +351,12 @@ def test_both_directions_come_first_and_twice_the_tokens(corpus, tmp_path, capfd
     assert tokens[0] == tokens[1]
     # The words backwards are as many tokens as the words are, but for the vocabulary.
     assert 1.8 < tokens[0] / tokens[2] < 2.2
+
+
+def test_samples_are_lines_that_fit():
+    assert training.shortened("a dog") == "a dog"
+    assert training.shortened("ein Hund " * 30) == f"{'ein Hund ' * 22} …"
+    assert len(training.shortened("truck " * 300)) == training.SAMPLE_WIDTH
 
 
 class Batches:
