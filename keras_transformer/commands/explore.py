@@ -1,7 +1,7 @@
 """Writes one HTML file that shows where a model looks, and how its search decides.
 
 Open the file in a browser; it needs no server and no network. Point at a word to see where each
-head of each layer looks; step through the decoding to see the hypotheses of the beam, what might
+head of each layer looks. Step through the decoding to see the hypotheses of the beam, what might
 follow each, and which go on. The weights and the steps are the model's and the search's own.
 """
 

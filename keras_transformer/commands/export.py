@@ -1,15 +1,18 @@
 """Exports the model of a run: a SavedModel, or a form of other systems.
 
-A SavedModel takes strings and returns strings, with the search inside. ONNX and LiteRT files hold
-the model alone, and read and write ids. Hugging Face and CTranslate2 open the directories that are
-written for them. What is not given is as in the settings of the run.
-RUN/README.txt says how to use the newest SavedModel in RUN/export.
+A SavedModel takes strings and returns strings, with the search inside. An ONNX file has the search
+inside too. LiteRT files hold the model alone. Both read and write ids; a program that is written
+beside them turns texts into ids and back. `--strings` writes an ONNX file of texts, too. Hugging
+Face and CTranslate2 open the directories that are written for them. What is not given is as in the
+settings of the run. RUN/README.txt says how to use the newest SavedModel in RUN/export.
 """
 
 import argparse
+import itertools
+import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.commands.program import (
     Program,
@@ -27,13 +30,17 @@ from keras_transformer.recipes.run_files import (
     read_run,
 )
 
+if TYPE_CHECKING:
+    from keras_transformer.serving import Translator
+
 FORMATS = ("saved-model", "onnx", "litert", "hugging-face", "ctranslate2")
-# The options that each format takes; the others hold no search.
+# The options that each format takes. Where there is no beam size, there is no search inside.
 OPTIONS = {
     "saved-model": (
         *("int8", "xla", "layout", "split_sentences", "source_tag", "target_tag"),
         *("beam_size", "length_penalty"),
     ),
+    "onnx": ("int8", "strings", "source_tag", "target_tag", "beam_size", "length_penalty"),
     "hugging-face": ("beam_size", "length_penalty"),
     "ctranslate2": ("int8",),
 }
@@ -52,6 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--int8", action="store_const", const=True, help="8-bit integers: a quarter of the size"
+    )
+    parser.add_argument(
+        "--strings",
+        action="store_const",
+        const=True,
+        help="also an ONNX file that takes texts and returns texts, each text as one sentence; "
+        "onnxruntime-extensions runs it",
     )
     parser.add_argument(
         "--xla",
@@ -77,32 +91,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_search(parser)
     parser.epilog = examples(
         "export runs/en-de --beam-size 8 --length-penalty 1",
-        "export runs/en-de --int8 --output exports/en-de-int8",
+        "export runs/en-de --to onnx --beam-size 1",
         "export runs/en-de --to ctranslate2 --int8 --output en-de-int8",
     )
 
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Writes the export, and says where it is and how large."""
-    for name in OPTIONS[FORMATS[0]]:
-        if getattr(args, name) is not None and name not in OPTIONS.get(args.to, ()):
-            takers = " or ".join(form for form, names in OPTIONS.items() if name in names)
-            raise ValueError(f"--{name.replace('_', '-')} needs --to {takers}")
-    check_run(args.run_directory)
-    change_search(read_run(args.run_directory)[0], args.beam_size, args.length_penalty)
-    if args.to == "onnx":
-        need("formats", "tf2onnx", "onnx")
-    if args.to == "litert":
-        need("formats", "ai_edge_litert")
-    if args.to == "ctranslate2":
-        need("interop", "ctranslate2")
+    check_options(args)
     output = Path(args.output or default_output(Path(args.run_directory), args.to))
     check_new_directory(output)
     use_tensorflow()
-    from keras_transformer.interop import save_ctranslate2, save_hugging_face
     from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.runs import load_translator
-    from keras_transformer.serving import export_litert, export_onnx
     from keras_transformer.serving.description import size_of
 
     program.say(f"Loading {args.run_directory} ...")
@@ -112,34 +113,73 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         length_penalty=args.length_penalty,
         jit_compile=args.xla,
         layout=args.layout,
-        split_sentences=args.split_sentences,
+        split_sentences=False if args.strings else args.split_sentences,
         source_tag=args.source_tag,
         target_tag=args.target_tag,
         quantize="int8" if args.int8 and args.to == FORMATS[0] else None,
     )
     program.say(f"Writing {output} ...")
+    directory = RunDirectory(args.run_directory)
+    scores = directory.summary()
     if args.to == "saved-model":
         output.parent.mkdir(parents=True, exist_ok=True)
-        directory = RunDirectory(args.run_directory)
-        scores = directory.summary()
         translator.export(output, card=directory.card(scores), verbose=False)
         if scores and output.parent.resolve() == (directory.path / "export").resolve():
             directory.write_readme()
     else:
-        quantization = "int8" if args.int8 else None
-        writers: dict[str, Any] = {
-            "onnx": export_onnx,
-            "litert": export_litert,
-            "hugging-face": save_hugging_face,
-            "ctranslate2": partial(save_ctranslate2, quantization=quantization),
-        }
-        writers[args.to](translator, output)
+        write_other_form(args, translator, output, directory.card(scores), program)
     size = size_of(output)
     holds_search = "beam_size" in OPTIONS.get(args.to, ())
     search = in_words(translator.search) if holds_search else "without a search"
-    how = ", each sentence on its own" if translator.split_sentences else ""
+    divides = translator.split_sentences and args.to == "saved-model"
+    how = ", each sentence on its own" if divides else ""
     program.say(f"{output}: {size / 2**20:.1f} MiB, {search}{how}")
     return {"output": str(output), "bytes": size, "search": search}
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Refuses options of another form, a run that is none, and a form whose packages are absent."""
+    for name in dict.fromkeys(itertools.chain(*OPTIONS.values())):
+        if getattr(args, name) is not None and name not in OPTIONS.get(args.to, ()):
+            takers = " or ".join(form for form, names in OPTIONS.items() if name in names)
+            raise ValueError(f"--{name.replace('_', '-')} needs --to {takers}")
+    check_run(args.run_directory)
+    change_search(read_run(args.run_directory)[0], args.beam_size, args.length_penalty)
+    if args.to == "onnx":
+        need("formats", *["onnx", "onnxruntime"][: 2 if args.int8 else 1])
+    if args.to == "litert":
+        need("formats", "ai_edge_litert")
+    if args.to == "ctranslate2":
+        need("interop", "ctranslate2")
+
+
+def write_other_form(
+    args: argparse.Namespace,
+    translator: "Translator",
+    output: Path,
+    card: dict[str, Any],
+    program: Program,
+) -> None:
+    """Writes another form than a SavedModel, and says what the other system does otherwise."""
+    from keras_transformer.interop import save_ctranslate2, save_hugging_face
+    from keras_transformer.serving import export_litert, export_onnx
+
+    quantization: Any = "int8" if args.int8 else None
+    of_onnx = {"quantization": quantization, "strings": bool(args.strings), "card": card}
+    writers: dict[str, Any] = {
+        "onnx": partial(export_onnx, **of_onnx),
+        "litert": export_litert,
+        "hugging-face": save_hugging_face,
+        "ctranslate2": partial(save_ctranslate2, quantization=quantization),
+    }
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("always", module="keras_transformer")
+        writers[args.to](translator, output)
+    for warning in found:
+        program.say(f"note: {warning.message}")
+    if translator.split_sentences:
+        program.say("note: a text is not divided there. Give it one sentence at a time.")
 
 
 def default_output(run_directory: Path, format: str) -> Path:

@@ -63,7 +63,11 @@ def about_run(path: Path, program: Program) -> dict[str, Any]:
     summary = path / "summary.txt"
     scores = summary.read_text(encoding="utf-8").splitlines() if summary.exists() else []
     program.say(f"{path}: {directory.progress if epochs else 'no history of epochs'}")
-    others = TRANSFORMER_ONLY if settings.get("model") == "recurrent" else RECURRENT_ONLY
+    others: tuple[str, ...] = (
+        TRANSFORMER_ONLY if settings.get("model") == "recurrent" else RECURRENT_ONLY
+    )
+    if settings.get("format") != "dates":
+        others += ("source_locale", "target_locale")
     told = {n: v for n, v in settings.items() if n not in others and v not in ("", [], False)}
     for line in table([[f"  {name}", str(value)] for name, value in told.items()]):
         program.say(line)

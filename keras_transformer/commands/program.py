@@ -1,11 +1,13 @@
 """What all commands share: how they are parsed, what they print, and what they ask for."""
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -73,7 +75,7 @@ class Program:
 
 
 def finite(figures: Any) -> Any:
-    """The figures as JSON can have them: None for what is no finite number."""
+    """The figures as JSON can have them: None for what is not a finite number."""
     if isinstance(figures, dict):
         return {name: finite(value) for name, value in figures.items()}
     if isinstance(figures, (list, tuple)):
@@ -92,18 +94,48 @@ def need(extra: str, *modules: str) -> None:
 
 
 def use_tensorflow() -> None:
-    """Chooses Keras's backend for a command that needs texts in the graph, and quiets it."""
+    """Imports Keras on TensorFlow, for a command that needs texts in the graph."""
     need("tensorflow", "tensorflow", "tensorflow_text")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    import_keras()
 
 
 def use_a_backend() -> None:
-    """Chooses a backend that is installed, for a command that any one can run."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    """Imports Keras on a backend that is installed, for a command that any one can run."""
     installed = [name for name in BACKENDS if importlib.util.find_spec(name)]
     if installed:
         os.environ["KERAS_BACKEND"] = installed[0]
+        import_keras()
+
+
+def import_keras() -> None:
+    """Imports Keras and its backend without the lines that TensorFlow writes then.
+
+    They are shown when the import fails, and where the user sets TF_CPP_MIN_LOG_LEVEL below 3.
+    """
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3":
+        with holding_back_errors():
+            importlib.import_module("keras")
+
+
+@contextlib.contextmanager
+def holding_back_errors() -> Iterator[None]:
+    """Shows what is written to the standard error, by libraries in C too, only on an exception."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            sys.stderr.flush()
+            held.seek(0)
+            os.write(own, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)
+            os.close(own)
 
 
 def check_files(*paths: str | None) -> None:
@@ -111,6 +143,8 @@ def check_files(*paths: str | None) -> None:
     for path in paths:
         if path is not None and os.path.isdir(path):
             raise ValueError(f"{path}: is a directory. Give a file")
+        if path is not None and "://" in path:
+            raise ValueError(f"{path}: is an address. Download it, and give the file")
         if path is not None and not os.path.exists(path):
             raise ValueError(f"{path}: there is no such file. Check the path")
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
@@ -12,6 +13,7 @@ from typing import NoReturn
 from keras_transformer.commands.program import INTERRUPTED, REFUSALS, Program
 
 LOST = "the processes cannot go on together"
+MOMENT = 2  # seconds in which the others say the same refusal: JAX ends them when one has left
 
 
 def go_on_in_child(advice: str) -> None:
@@ -81,7 +83,7 @@ def ending_at_once(advice: str, say: Callable[[str], str]) -> Iterator[None]:
     except KeyboardInterrupt:
         leave("Interrupted.", INTERRUPTED)
     except REFUSALS as error:
-        leave(f"error: {say(str(error))}", 1)
+        leave(f"error: {say(str(error))}", 1, MOMENT)
     except RuntimeError as error:  # of JAX, when a connection is closed
         leave(f"error: {LOST}: {str(error) or type(error).__name__}. {advice}", 1)
     except BaseException:
@@ -89,9 +91,10 @@ def ending_at_once(advice: str, say: Callable[[str], str]) -> Iterator[None]:
         leave("error: this process has failed", 1)
 
 
-def leave(line: str, status: int) -> NoReturn:
-    """Prints a line and ends the process now."""
+def leave(line: str, status: int, seconds: float = 0) -> NoReturn:
+    """Prints a line and ends the process, now or so many seconds later."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     print(" ".join(line.split()), file=sys.stderr, flush=True)
+    time.sleep(seconds)
     os._exit(status)

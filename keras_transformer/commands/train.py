@@ -2,10 +2,10 @@
 
 Without --train it learns to write English dates, times and numbers in French, in a few minutes.
 Stopped by Ctrl-C, a signal or a crash, the same command goes on from the last finished epoch.
-Presets: dates and mini for short trainings; tiny, small, base and big for texts; symbols and
-symbols-paper for characters, phones and tags. fast- has a deep encoder and a shallow decoder.
-Options win over --config, and that over --preset.
-A default of "4; dates, mini 2" is 4, but 2 with --preset dates or mini.
+Presets: dates and mini for short runs; tiny, small, base and big for texts. Presets symbols and
+symbols-paper are for characters, phones and tags. Presets with fast- have a deep encoder and a
+shallow decoder. Options win over --config, and that over --preset. A default of "4; dates, mini 2"
+is 4, but 2 with --preset dates or mini.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from keras_transformer.commands.program import (
     any_number,
     check_files,
     examples,
+    import_keras,
     need,
     non_negative_integer,
     positive_integer,
@@ -34,7 +35,12 @@ from keras_transformer.commands.together import (
     print_own_lines,
 )
 from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
-from keras_transformer.recipes.run_files import check_run, check_teacher, read_imported
+from keras_transformer.recipes.run_files import (
+    check_run,
+    check_teacher,
+    read_imported,
+    settings_of_start,
+)
 from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
 
 GROUPS = {  # the first option of each, and its heading
@@ -48,7 +54,7 @@ GROUPS = {  # the first option of each, and its heading
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
 MANY |= {"user_defined_symbols": "SYMBOL", "source_scripts": "SCRIPT", "target_scripts": "SCRIPT"}
 METAVARS = {"start_from": "RUN", "teacher": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
-METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS"}
+METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS", "on_disk_from": "MIB"}
 DEFAULTS = {  # where another option decides
     "preset": "dates without --train, tiny for texts, symbols for the other formats",
     "format": "text with --train, else dates",
@@ -69,8 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
     group = parser.add_argument_group(
         "several processes",
-        "With JAX the same command in N processes, on one machine or several, trains one model on "
-        "all their devices.\n--output must be a directory that all see. The first process writes.",
+        "With JAX the same command in N processes trains one model on all their devices. The "
+        "processes may be on several machines.\n"
+        "--output must be a directory that all see. The first process writes.",
     )
     group.add_argument(
         "--processes", type=positive_integer, default=1, metavar="N", help="number of processes"
@@ -140,7 +147,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
 
 
 def prepare(settings: Settings) -> None:
-    """Checks that the files and the libraries of a training are there, and chooses the backend."""
+    """Checks that the files and libraries of a run are there, and chooses the backend."""
     names = (settings.normalization, settings.source_normalization)
     rules = [name for name in names if name.endswith(".tsv")]
     check_files(*settings.train, *settings.validation, *settings.test, *rules)
@@ -149,7 +156,6 @@ def prepare(settings: Settings) -> None:
     needed = {"tensorflow": ("tensorflow", "tensorflow_text")}
     need(settings.backend, *needed.get(settings.backend, (settings.backend,)))
     os.environ["KERAS_BACKEND"] = settings.backend
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def train_here(program: Program, settings: Settings, output: str) -> dict[str, Any]:
@@ -166,6 +172,7 @@ def train_here(program: Program, settings: Settings, output: str) -> dict[str, A
 @contextlib.contextmanager
 def training_to(output: str, program: Program) -> Iterator[None]:
     """Prints what Keras prints where the program does, and says how an interrupted run goes on."""
+    import_keras()
     with contextlib.redirect_stdout(program.notes):
         try:
             yield
@@ -177,7 +184,7 @@ def training_to(output: str, program: Program) -> Iterator[None]:
 def train_together(
     args: argparse.Namespace, program: Program, settings: Settings, output: str
 ) -> dict[str, Any] | None:
-    """Trains as one of several processes, of which the first alone prints and has figures."""
+    """Trains as one of several processes; the first alone prints and has figures."""
     advice = (
         "Start all of them again with the same commands: they go on from the last finished epoch "
         f"in {output}"
@@ -193,7 +200,7 @@ def train_together(
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
-    """The settings of the preset. Those of the file win over them, and options over both."""
+    """The settings of the preset. Those of the start win, then the file's, and options over all."""
     values: dict[str, Any] = {}
     given = given_settings(args)
     with fields_as_options():
@@ -204,7 +211,9 @@ def make_settings(args: argparse.Namespace) -> Settings:
                 of_file = Settings.from_preset(**values)
                 chosen = {name: getattr(of_file, name) for name in ("preset", "model", "format")}
                 values = {**chosen, **of_file.changes()}
-        return Settings.from_preset(**{**values, **given})
+        values = {**values, **given}
+        start = values.get("start_from")
+        return Settings.from_preset(**{**(settings_of_start(start) if start else {}), **values})
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:

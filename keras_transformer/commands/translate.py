@@ -1,11 +1,12 @@
 """Translates a file or standard input, line by line.
 
 A run translates with the model and the search of its own settings; an export, with what is in it.
-A directory of exports stands for the newest. Answers come in order, one line each. With --n-best
-each input has several lines, which begin with the number of the input and a tab.
+A directory of exports stands for the newest. An export to ONNX translates too. Answers come in
+order, one line each. With --n-best each input has several lines, which begin with the number of the
+input and a tab.
 
-With --shards it translates many files, each into one of the same name in the directory --output,
-with an export, or the newest of a run. Text lines, JSON lines (.jsonl) and Parquet, plain or gzip.
+With --shards it translates many files with an export, or the newest of a run. Each output has its
+input's name, in the directory --output. Text lines, JSON lines (.jsonl) and Parquet, plain or gzip.
 Stopped or killed, the same command goes on with the files that are not finished.
 """
 
@@ -15,7 +16,8 @@ import gzip
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TextIO
 
 from keras_transformer.commands.program import (
@@ -25,6 +27,7 @@ from keras_transformer.commands.program import (
     check_files,
     check_output,
     examples,
+    need,
     positive_integer,
     use_tensorflow,
 )
@@ -38,9 +41,12 @@ from keras_transformer.recipes.pair_formats import decode_target, encode_source
 from keras_transformer.recipes.run_files import (
     check_model,
     count_hypotheses,
+    is_onnx,
     newest_export,
     read_format,
 )
+
+REFUSED = -1e9  # the score of a text that is too long
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shards(parser)
     parser.epilog = examples(
         "translate runs/en-de news.en --output news.de",
-        'translate runs/en-de --json <<< "Two dogs run."',
+        'translate runs/en-de/onnx --n-best 4 --json <<< "Two dogs run."',
         "translate runs/en-de --shards crawl/*.gz --output crawl.de --workers 4",
     )
 
@@ -177,7 +183,10 @@ def translate_lines(args: argparse.Namespace) -> None:
     refused = (args.n_best, args.scores, args.split_sentences is not None, *tags.values())
     if args.alignments and any(refused):
         raise ValueError("--alignments goes without --n-best, --scores, --split-sentences and tags")
-    check_model(args.model, args.beam_size, args.length_penalty)
+    if is_onnx(args.model):
+        check_onnx(args)
+    else:
+        check_model(args.model, args.beam_size, args.length_penalty)
     check_files(args.file)
     check_output(args.output)
     form = "text" if args.raw else read_format(args.model)
@@ -191,16 +200,23 @@ def translate_lines(args: argparse.Namespace) -> None:
         stack.enter_context(damage_named(args.file))
         check_is_text(stream.peek(), args.file or "standard input")
         use_tensorflow()
-        from keras_transformer.recipes.runs import open_signatures
+        answer_lines: Callable[..., list[dict[str, Any]]]
+        if is_onnx(args.model):
+            from keras_transformer.serving.portable_translator import PortableTranslator
 
-        signatures = open_signatures(
-            args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
-        )
-        check_tags(signatures, args.model, tags)
+            answer_lines = partial(onnx_answers, PortableTranslator(args.model))
+        else:
+            from keras_transformer.recipes.runs import open_signatures
+
+            signatures = open_signatures(
+                args.model, beam_size=args.beam_size, length_penalty=args.length_penalty
+            )
+            check_tags(signatures, args.model, tags)
+            answer_lines = partial(answers, signatures)
         output = stack.enter_context(open_output(args.output))
         count = too_long = 0
         for lines in batches(stream, args.batch_size):
-            for answer in answers(signatures, lines, form, args):
+            for answer in answer_lines(lines, form, args):
                 count += 1
                 too_long += answer["truncated"]
                 write(answer, count, args, output)
@@ -233,6 +249,42 @@ def check_tags(signatures: Any, model: str, tags: dict[str, str | None]) -> None
         known = vocabularies.get(side, {}).get("tags")
         if known is not None and tag not in known:
             raise ValueError(f"--{side}-tag must be one of {', '.join(known)}. Received: {tag}")
+
+
+def check_onnx(args: argparse.Namespace) -> None:
+    """Raises `ValueError` for an option that an ONNX file does not take."""
+    need("formats", "onnxruntime")
+    for name in (
+        *("alignments", "split_sentences", "source_tag", "target_tag"),
+        *("beam_size", "length_penalty"),
+    ):
+        if getattr(args, name) not in (None, False):
+            raise ValueError(
+                f"--{name.replace('_', '-')} needs a run or a SavedModel. "
+                f"Received: {args.model}, an ONNX file"
+            )
+
+
+def onnx_answers(
+    translator: Any, lines: list[bytes], form: str, args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The answer of each line by an ONNX file: its translations and their scores."""
+    sources = [line.decode("utf-8", "replace") for line in lines]
+    plain = form in ("text", "dates")
+    texts = sources if plain else [encode_source(source, form) for source in sources]
+    fitting = [text for text in texts if translator.fits(text)]
+    found = iter(translator.n_best(fitting))
+    made = []
+    for source, text in zip(sources, texts, strict=True):
+        fits = translator.fits(text)
+        hypotheses = next(found)[: args.n_best or 1] if fits else [("", REFUSED)]
+        translations = [decode_target(hypothesis, form) for hypothesis, _ in hypotheses]
+        scores = [score for _, score in hypotheses]
+        made.append(
+            {"source": source, "translations": translations, "scores": scores}
+            | {"truncated": not fits}
+        )
+    return made
 
 
 def answers(

@@ -1,8 +1,10 @@
 import json
+import warnings
 
 import pytest
 import tensorflow as tf
 
+from keras_transformer.serving import Translator
 from tests.serving.trained import translator, words
 
 
@@ -39,7 +41,7 @@ def test_the_next_number_is_the_default_and_what_exists_stays(run_directory, com
     assert status == 1
     assert "must be the directory of a run" in err
     for option in ("--int8", "--no-xla", "--layout=rows", "--beam-size=2"):
-        status, _, err = command("export", run_directory, option, "--to", "onnx")
+        status, _, err = command("export", run_directory, option, "--to", "litert")
         assert status == 1
         assert "needs --to saved-model" in err
 
@@ -56,7 +58,7 @@ def test_the_weights_take_less_room_as_integers(run_directory, figures, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("format", "module"), [("onnx", "tf2onnx"), ("litert", "ai_edge_litert")])
+@pytest.mark.parametrize(("format", "module"), [("onnx", "onnx"), ("litert", "ai_edge_litert")])
 def test_other_formats_are_written(run_directory, figures, tmp_path, format, module):
     pytest.importorskip(module)
     found = figures("export", run_directory, "--to", format, "--output", tmp_path / "out")
@@ -71,3 +73,35 @@ def test_a_tag_that_the_vocabulary_lacks_is_refused(run_directory, tmp_path, com
     assert status == 1
     assert "`target_tag`: a tag must be one of the tokenizer's 0 `tags`" in err
     assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.slow
+def test_strings_are_for_onnx_and_its_vocabularies(run_directory, tmp_path, command):
+    pytest.importorskip("onnx")
+    out = ("--output", tmp_path / "out")
+    status, _, err = command("export", run_directory, *out, "--strings")
+    assert status == 1
+    assert "--strings needs --to onnx" in err
+    status, _, err = command("export", run_directory, *out, "--strings", "--to", "onnx")
+    assert status == 1
+    assert "Received: a source vocabulary of CharacterTokenizer" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_the_other_system_does_otherwise_is_a_note(
+    run_directory, tmp_path, command, monkeypatch
+):
+    def save(translator, output):
+        output.mkdir()
+        warnings.warn("the norms differ", stacklevel=2)
+
+    monkeypatch.setattr("keras_transformer.interop.save_hugging_face", save)
+    dividing = Translator(**{**translator().settings, "split_sentences": True})
+    monkeypatch.setattr("keras_transformer.recipes.runs.load_translator", lambda *_, **__: dividing)
+    out = ("--output", tmp_path / "out")
+    status, printed, err = command("export", run_directory, "--to", "hugging-face", *out)
+    assert (status, err) == (0, "")
+    assert printed.splitlines()[2:4] == [
+        "note: the norms differ",
+        "note: a text is not divided there. Give it one sentence at a time.",
+    ]

@@ -1,13 +1,16 @@
 """A model of another system becomes a run, which every command takes."""
 
+import argparse
 import json
 import shutil
 
 import pytest
 
 from keras_transformer import BeamSearch, Transformer
+from keras_transformer.commands import train
 from keras_transformer.interop import load_hugging_face, save_hugging_face
-from keras_transformer.recipes.run_files import read_imported, read_run
+from keras_transformer.recipes.presets import FINE_TUNING
+from keras_transformer.recipes.run_files import OF_IMPORT, read_imported, read_run
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
 from tests.backends import randomise
@@ -50,6 +53,7 @@ def test_the_command_writes_a_run_and_says_what_it_is(theirs, figures, command, 
     status, out, _ = command("info", tmp_path / "run")
     assert status == 0
     assert "imported" in out
+    assert "locale" not in out
 
 
 def test_the_run_keeps_the_search(imported):
@@ -65,6 +69,61 @@ def test_the_run_keeps_the_search(imported):
     assert (search.length_formula, search.renormalize) == ("power", True)
     assert 9 in search.suppressed_ids
     assert load_translator(imported, beam_size=1).search.suppressed_ids == search.suppressed_ids
+
+
+def test_the_settings_are_those_of_the_model(imported):
+    settings = read_run(imported)[0]
+    found = {name: getattr(settings, name) for name in OF_IMPORT}
+    assert found == {
+        "model": "imported",
+        "vocab_size": 50,
+        "separate_vocabularies": False,
+        "num_layers": 1,
+        "num_decoder_layers": 2,
+        "d_model": 16,
+        "num_heads": 2,
+        "d_ff": 24,
+        "norm_first": False,
+        "position": "sinusoidal",
+        "dropout": 0.1,
+        "beam_size": 3,
+        "length_penalty": 1.0,
+    }
+
+
+def settings_for(*options):
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    return train.make_settings(parser.parse_args([str(option) for option in options]))
+
+
+def test_an_import_trains_with_a_small_rate_and_its_own_search(imported, tmp_path):
+    assert FINE_TUNING == {"learning_rate": 0.0002, "warmup_steps": 200}
+    options = ["--train", "a.tsv", "--start-from", imported]
+    found = settings_for(*options)
+    assert (found.learning_rate, found.warmup_steps, found.beam_size) == (0.0002, 200, 3)
+    assert (found.length_penalty, found.d_model, found.model) == (1.0, 16, "imported")
+    # What is given wins, also in a file.
+    found = settings_for(*options, "--learning-rate", "0.1", "--beam-size", "2")
+    assert (found.learning_rate, found.warmup_steps, found.beam_size) == (0.1, 200, 2)
+    file = tmp_path / "settings.toml"
+    file.write_text("warmup_steps = 7\n", encoding="utf-8")
+    found = settings_for(*options, "--config", file)
+    assert (found.learning_rate, found.warmup_steps, found.beam_size) == (0.0002, 7, 3)
+    own = settings_for("--train", "a.tsv", "--start-from", tmp_path)
+    assert (own.learning_rate, own.warmup_steps, own.beam_size) == (0.004, 1000, 4)
+
+
+def test_addresses_are_refused_plainly(theirs, command, tmp_path):
+    address = "https://example.org/opus-mt-en-de"
+    status, _, err = command("import", address, "--output", tmp_path / "run")
+    assert (status, err.count("\n")) == (1, 1)
+    assert f"{address}: is an address. Download it, and give the directory" in err
+    options = ["--source-tokenizer", address, "--output", tmp_path / "run"]
+    status, _, err = command("import", theirs, *options)
+    assert f"{address}: is an address. Download it, and give the file" in err
+    with pytest.raises(ValueError, match="opus-mt-en-de', which is an address: download it first"):
+        load_hugging_face(address)
 
 
 def test_translations_are_those_of_the_loader(theirs, imported, command, tmp_path):
@@ -109,6 +168,29 @@ def test_training_goes_on_from_the_import_and_leaves_again(imported, command, fi
     assert again.model.num_decoder_layers == 2
 
 
+@pytest.mark.slow
+def test_training_goes_on_from_an_import_that_limits_outputs(theirs, command, tmp_path):
+    from keras_transformer.recipes import load_translator
+
+    directory = shutil.copytree(theirs, tmp_path / "theirs")
+    path = directory / "generation_config.json"
+    search = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**search, "max_length": 6}), encoding="utf-8")
+    status, _, err = command("import", directory, "--output", tmp_path / "imported")
+    assert status == 0, err
+    assert load_translator(tmp_path / "imported").max_length == 5
+    for side in ("en", "de"):
+        lines = "".join(f"{text}\n" for text in TEXTS * 4)
+        (tmp_path / f"train.{side}").write_text(lines, encoding="utf-8")
+    status, out, err = command(
+        "train", "--start-from", tmp_path / "imported", "--no-xla-export", "--epochs", "1",
+        "--train", tmp_path / "train.en", tmp_path / "train.de", "--measure-every", "0",
+        "--output", tmp_path / "run",
+    )  # fmt: skip
+    assert status == 0, out + err
+    assert load_translator(tmp_path / "run").max_length == 5
+
+
 def test_sources_get_the_end_that_config_json_does_not_name(theirs, command, tmp_path):
     pytest.importorskip("ctranslate2")
     from keras_transformer.interop import save_ctranslate2
@@ -130,6 +212,7 @@ def test_sources_get_the_end_that_config_json_does_not_name(theirs, command, tmp
 TAGS = ["<2de>", "<2fr>", ">>nld<<"]
 
 
+@pytest.mark.slow
 def test_tags_are_named(command, tmp_path):
     """Tokens of a vocabulary become tags; those of the form >>nld<< are tags without a word."""
     pytest.importorskip("ctranslate2")

@@ -12,6 +12,7 @@ import pytest
 
 import keras_transformer
 from keras_transformer.commands import main as command_line
+from keras_transformer.commands.program import holding_back_errors
 from keras_transformer.recipes.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -203,4 +204,31 @@ def test_a_signal_ends_a_process_with_130(run_directory, number):
     process.send_signal(number)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert b"Traceback" not in errors
+    assert errors == b"Interrupted.\n"
+
+
+@pytest.mark.slow
+def test_a_command_prints_nothing_of_tensorflow(run_directory):
+    environment = {name: os.environ[name] for name in os.environ if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [*COMMAND, "info", run_directory],
+        capture_output=True, encoding="utf-8", check=True, env=environment,
+    )  # fmt: skip
+    assert "Transformer of" in done.stdout
+    assert done.stderr == ""
+
+
+def test_what_libraries_print_is_shown_where_an_import_fails(capfd):
+    with holding_back_errors():
+        os.write(2, b"a stray line\n")
+    assert capfd.readouterr().err == ""
+
+    def fail():
+        with holding_back_errors():
+            os.write(2, b"the reason\n")
+            raise ImportError("no Keras")
+
+    with pytest.raises(ImportError, match="no Keras"):
+        fail()
+    os.write(2, b"later\n")
+    assert capfd.readouterr().err == "the reason\nlater\n"

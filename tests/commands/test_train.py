@@ -121,7 +121,7 @@ def test_a_setting_of_the_file_that_is_unknown_is_refused(command, tmp_path):
     (tmp_path / "my.toml").write_text("speed = 3\n", encoding="utf-8")
     status, _, err = command("train", "--config", tmp_path / "my.toml")
     assert status == 1
-    assert err.startswith("error: `speed` is no setting. The settings are preset, format, ")
+    assert err.startswith("error: `speed` is not a setting. The settings are preset, format, ")
 
 
 @pytest.mark.parametrize(

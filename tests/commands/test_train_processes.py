@@ -32,10 +32,10 @@ def environment(tmp_path):
     for name in ("tensorflow", "tensorflow_text"):  # it would print
         (folder / f"{name}.py").write_text("raise ImportError('not here')", encoding="utf-8")
 
-    def make(devices):
+    def make(devices, has_tensorflow=False):
         quick = quick_compilation(tmp_path / "compiled")
         flags = f"{quick.pop('XLA_FLAGS')} {DEVICES}={devices}"
-        paths = os.pathsep.join([str(folder), str(REPOSITORY)])
+        paths = os.pathsep.join([str(folder)] * (not has_tensorflow) + [str(REPOSITORY)])
         return dict(quick, KERAS_BACKEND="jax", XLA_FLAGS=flags, PYTHONPATH=paths)
 
     return make
@@ -52,9 +52,10 @@ def start_both(environment):
     """Starts two processes of two devices; ends those that a failed test leaves."""
     started = []
 
-    def both(*job):
+    def both(*job, **options):
         own = ("--processes", 2, "--coordinator", free_address())
-        ours = [start(*job, *own, "--process-id", k, **environment(2)) for k in range(2)]
+        given = environment(2, **options)
+        ours = [start(*job, *own, "--process-id", k, **given) for k in range(2)]
         started.extend(ours)
         return ours
 
@@ -112,6 +113,42 @@ def test_two_processes_train_the_run_of_one(tmp_path, environment, start_both, p
     assert len(done.stdout.splitlines()) == 2
 
 
+def test_files_on_disk_train_the_run_of_lists(tmp_path, environment, start_both):
+    """The first process filters and tokenizes for both, with TensorFlow in processes of its own."""
+    pytest.importorskip("tensorflow_text")
+    draws = np.random.default_rng(0)
+    for name, count in (("train", 300), ("valid", 30)):
+        rows = [draws.choice(list("abcdefgh"), draws.integers(1, 7)) for _ in range(count)]
+        for side, turn in (("a", 1), ("b", -1)):
+            lines = [" ".join(row[::turn]) + "\n" for row in rows]
+            (tmp_path / f"{name}.{side}").write_text("".join(lines), encoding="utf-8")
+    job = [*SMALL, "--vocab-size", 30, "--epochs", 2, "--dropout", 0.1, "--data-parallel", 4]
+    for option, name in (("train", "train"), ("validation", "valid"), ("test", "valid")):
+        job += [f"--{option}", tmp_path / f"{name}.a", tmp_path / f"{name}.b"]
+    lists = start(*job, "--output", tmp_path / "lists", **environment(4))
+    (printed,), statuses = printed_by([lists])
+    assert statuses == [0], printed
+    for side in "ab":
+        with open(tmp_path / f"train.{side}", "a", encoding="utf-8") as file:
+            file.write("\u03b1 \u03b2\n" * 2)
+    job += ["--source-scripts", "Latin"]
+    one = start(*job, "--output", tmp_path / "one", **environment(4, has_tensorflow=True))
+    (printed,), statuses = printed_by([one])
+    assert statuses == [0], printed
+    ours, theirs = weights(tmp_path / "one"), weights(tmp_path / "lists")
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    both = start_both(*job, "--output", tmp_path / "two", has_tensorflow=True)
+    (first, second), statuses = printed_by(both)
+    assert statuses == [0, 0], first + second
+    assert "corpus: 300 of 302 pairs; left out 2 of another script" in first
+    assert "corpus: " not in second
+    for name in ("loss", "val_loss"):
+        ours, theirs = history(tmp_path / "two", name), history(tmp_path / "lists", name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, err_msg=name)
+    for output in ("one", "two"):
+        assert len(list((tmp_path / output / "corpora").glob("*/corpus.json"))) == 1
+
+
 def test_slurm_says_which_process_it_is(tmp_path, environment):
     port = int(free_address().rpartition(":")[2])
     job = [*write_words(tmp_path, 120), *SMALL, "--epochs", 1, "--data-parallel", 4]
@@ -139,12 +176,15 @@ def wait_for_epoch(output, processes):
         time.sleep(0.02)
 
 
-def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(tmp_path, start_both):
+@pytest.mark.parametrize(("parts", "victims"), [((4, 1), (1, 0)), ((2, 2), (0,))])
+def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(
+    tmp_path, start_both, parts, victims
+):
     job = [*write_words(tmp_path, 300), *SMALL, "--measure-every", 3, "--epochs", 9]
-    job += ["--dropout", 0.1, "--data-parallel", 4]
+    job += ["--dropout", 0.1, "--data-parallel", parts[0], "--model-parallel", parts[1]]
     printed, statuses = printed_by(start_both(*job, "--output", tmp_path / "whole"))
     assert statuses == [0, 0], printed
-    for victim in (1, 0):
+    for victim in victims:
         processes = start_both(*job, "--output", tmp_path / "run")
         wait_for_epoch(tmp_path / "run", processes)
         processes[victim].send_signal(signal.SIGKILL)
@@ -158,7 +198,7 @@ def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(tmp_path
         assert "Traceback" not in printed[1 - victim]
     printed, statuses = printed_by(start_both(*job, "--output", tmp_path / "run"))
     assert statuses == [0, 0], printed
-    assert re.search(r"Going on from epoch [2-9]", printed[0])
+    assert re.search(f"Going on from epoch [{len(victims)}-9]", printed[0])
     ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "whole")
     assert ours.keys() == theirs.keys()
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
@@ -210,9 +250,13 @@ def test_what_is_missing_is_said_in_one_line(tmp_path, environment, given, said)
 
 
 def test_devices_without_work_are_refused(tmp_path, start_both):
+    """In a line of each process, unless one comes so late that JAX has ended it."""
     job = [*write_words(tmp_path, 60), *SMALL, "--output", tmp_path / "run"]
     printed, statuses = printed_by(start_both(*job, "--data-parallel", 2))
     assert statuses == [1, 1]
+    refusal = "--data-parallel * --model-parallel the number of all devices, 4"
+    assert any(line.startswith("error: ") and line.count("\n") == 1 for line in printed)
+    assert any(refusal in line for line in printed)
     for line in printed:
-        assert "--data-parallel * --model-parallel the number of all devices, 4" in line
-        assert line.count("\n") == 1
+        assert "Traceback" not in line
+        assert refusal in line or "error: the processes cannot go on together: " in line

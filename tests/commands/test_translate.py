@@ -52,6 +52,7 @@ def test_an_output_file_is_there_once_whole(run_directory, texts, expected, tmp_
     assert "cut.gz: cannot be read" in err
 
 
+@pytest.mark.slow
 def test_hypotheses_scores_and_alignments(run_directory, command):
     hypotheses = translator().n_best(["abc", "g"])
     given = ("translate", run_directory)
@@ -133,6 +134,7 @@ def test_a_model_without_tags_takes_none(run_directory, command):
     assert "--source-tag needs a model whose vocabularies have tags" in err
 
 
+@pytest.mark.slow
 def test_a_collection_has_the_lines_of_the_single_file(
     run_directory, texts, expected, tmp_path, command
 ):
@@ -169,3 +171,28 @@ def test_what_a_collection_does_not_have_is_refused(run_directory, tmp_path, com
         assert (status, out) == (1, "")
         assert said in err
         assert err.count("\n") == 1
+
+
+def test_an_onnx_file_translates_as_its_run(tmp_path, command):
+    from keras_transformer.serving import export_onnx
+
+    for package in ("onnx", "onnxruntime"):
+        pytest.importorskip(package)
+    export_onnx(translator(), tmp_path / "onnx")
+    given = ("translate", tmp_path / "onnx", "--n-best", 2, "--scores")
+    status, out, err = command(*given, text=f"abc\n{'a' * 40}\ng\n".encode())
+    assert status == 0
+    assert err.endswith("3 lines translated; too long for the model, without a translation: 1\n")
+    rows = [line.split("\t") for line in out.splitlines()]
+    hypotheses = translator().n_best(["abc", "g"])
+    wanted = [("1", one) for one in hypotheses[0][:2]] + [("3", one) for one in hypotheses[1][:2]]
+    assert rows[2] == ["2", "-1000000000.0000", ""]
+    assert [(row[0], row[2]) for row in rows if row[0] != "2"] == [(n, t) for n, (t, _) in wanted]
+    scores = [float(row[1]) for row in rows if row[0] != "2"]
+    np.testing.assert_allclose(scores, [score for _, (_, score) in wanted], atol=1e-4)
+    for option in ("--alignments", "--beam-size=2", "--split-sentences"):
+        status, _, err = command("translate", tmp_path / "onnx", option, text=b"abc")
+        assert status == 1
+        assert f"{option.partition('=')[0]} needs a run or a SavedModel" in err
+    status, _, err = command("translate", tmp_path / "onnx", "--n-best", 4, text=b"abc")
+    assert (status, "at most 3" in err) == (1, True)
