@@ -3,27 +3,73 @@
 import math
 import numbers
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import keras
 import numpy as np
 
-# Tensors in annotations. Each backend has a tensor class of its own, and NumPy arrays count too,
-# so a type checker takes them all for `Any`. The name says the dtype and the shape.
-Tensor: TypeAlias = Any  # of any dtype and shape
-Ids: TypeAlias = Any  # integers (batch, length): token ids, or the numbers of segments
-# Booleans (batch, length), True at the positions that count, False at padding. For inputs with more
-# axes, as attention over `attention_axes` takes them, (batch, *axes).
+# Names for annotations. Each backend has a tensor class of its own, and NumPy arrays count too, so
+# a type checker takes them all for `Any`. The name says the dtype and the shape.
+Tensor: TypeAlias = Any
+"""Of any dtype and shape."""
+
+Ids: TypeAlias = Any
+"""Integers (batch, length): token ids, or the numbers of segments."""
+
 PaddingMask: TypeAlias = Any
-# Booleans (batch, query, key) or (batch, heads, query, key), True where a query may attend. Axes of
-# size 1 broadcast. With more axes, (batch, *other axes, [heads,] *query axes, *key axes).
+"""Booleans (batch, length), True at the positions that count, False at padding.
+
+For inputs with more axes, as attention over `attention_axes` takes them, (batch, *axes).
+"""
+
 AttentionMask: TypeAlias = Any
-BooleanMask: TypeAlias = Any  # booleans of any shape
-BeamPaths: TypeAlias = Any  # int32 (batch, beam, length), the slot of each beam at each position
-Logits: TypeAlias = Any  # floats (..., vocab), before the softmax
-LogProbs: TypeAlias = Any  # float32 (..., vocab), log-probabilities by the token that comes next
-Scores: TypeAlias = Any  # float32 (batch, hypotheses), log-probabilities under a length penalty
-Shape: TypeAlias = tuple[Any, ...]  # sizes, None for one that is not known in advance
+"""Booleans (batch, query, key) or (batch, heads, query, key), True where a query may attend.
+
+Axes of size 1 broadcast. With more axes, (batch, *other axes, [heads,] *query axes, *key axes).
+"""
+
+BooleanMask: TypeAlias = Any
+"""Booleans of any shape."""
+
+PreviousMask: TypeAlias = Any
+"""Booleans: what Keras gives `compute_mask`, a mask or a list with one for each input."""
+
+BeamPaths: TypeAlias = Any
+"""Integers, int32 (batch, beam, length): the slot of each beam at each position."""
+
+Logits: TypeAlias = Any
+"""Floats (..., vocab), before the softmax."""
+
+LogProbs: TypeAlias = Any
+"""Floats, float32 (..., vocab): log-probabilities by the token that comes next."""
+
+Scores: TypeAlias = Any
+"""Floats, float32 (batch, hypotheses): log-probabilities under a length penalty."""
+
+Shape: TypeAlias = tuple[Any, ...]
+"""Sizes, None for one that is not known in advance."""
+
+Length: TypeAlias = int | Tensor
+"""A number of positions: an integer, or an integer tensor of no axes."""
+
+Axes: TypeAlias = int | Sequence[int]
+"""One number or several."""
+
+Activation: TypeAlias = str | Callable[[Tensor], Tensor] | dict[str, Any] | None
+"""The name of an activation, a function, or what a configuration holds of it; None for none."""
+
+Initializer: TypeAlias = str | keras.initializers.Initializer | dict[str, Any]
+"""The name of an initializer, the object, or what a configuration holds of it."""
+
+Regularizer: TypeAlias = str | keras.regularizers.Regularizer | dict[str, Any]
+"""The name of a regularizer, the object, or what a configuration holds of it."""
+
+Constraint: TypeAlias = str | keras.constraints.Constraint | dict[str, Any]
+"""The name of a constraint, the object, or what a configuration holds of it."""
+
+KerasSchedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule | dict[str, Any]
+"""A schedule of `keras.optimizers.schedules`, or what a configuration holds of it."""
 
 
 def plain(value: Any) -> Any:
@@ -122,6 +168,16 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(found, bool):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
     return found
+
+
+def vectors_shape(name: str, shape: Shape) -> Shape:
+    """Returns the shape of vectors (batch, length, width), or raises `ValueError`."""
+    if len(shape) != 3:
+        raise ValueError(
+            f"`{name}` must be vectors, (batch, length, width). Ids, (batch, length), become "
+            f"vectors by TokenEmbedding. Received: {name} of shape {tuple(shape)}"
+        )
+    return shape
 
 
 def attention_output_shape(output_shape: Any, output_dim: int | None) -> tuple[int, ...] | None:

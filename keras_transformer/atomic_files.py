@@ -31,7 +31,7 @@ def new_directory(path: str | PathLike[str]) -> Iterator[str]:
     """Gives a scratch folder, which becomes `path` in one step when the block ends well.
 
     The folder is beside `path`, in the same file system, so the last step is one atomic rename.
-    Its name is no number, so no server takes it.
+    Its name is not a number, so no server loads it.
 
     Raises:
         ValueError: when something is at `path`.

@@ -8,9 +8,13 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import Tensor
 from keras_transformer.masking import LARGEST_EXACT
 
 __all__ = ["check_causality", "check_padding_invariance"]
+
+Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
+"""The inputs of a model: an array, or a sequence or dictionary of arrays, which may be nested."""
 
 Parts: TypeAlias = Sequence[np.ndarray]  # the inputs, or the outputs, of a model
 Run: TypeAlias = Callable[[Parts], list[np.ndarray]]  # from inputs to outputs
@@ -27,10 +31,11 @@ class Leak(NamedTuple):
 
 def check_padding_invariance(
     model: Callable[..., Any],
-    inputs: Any,
+    inputs: Inputs,
     pad_id: int = 0,
     extra: int = 7,
     tolerance: float = 1e-5,
+    *,
     side: str = "right",
 ) -> float:
     """Checks that outputs at real positions depend neither on padding nor on the rest of a batch.
@@ -50,7 +55,7 @@ def check_padding_invariance(
         extra: how much padding is added; to a second array of ids one more, and so on. The
             amount tells the array that an output is aligned with. Arrays of one length get as
             much as each other if there are masks or numbers, or if the model needs it.
-        tolerance: the largest difference that is no leak.
+        tolerance: the largest difference that is not a leak.
         side: "right" or "left", where the inputs are padded.
 
     Shapes:
@@ -97,7 +102,7 @@ def check_padding_invariance(
 
 
 def check_causality(
-    model: Callable[..., Any], inputs: Any, pad_id: int = 0, tolerance: float = 1e-5
+    model: Callable[..., Any], inputs: Inputs, pad_id: int = 0, tolerance: float = 1e-5
 ) -> float:
     """Checks that no output depends on a later position of the input.
 
@@ -106,12 +111,12 @@ def check_causality(
     Args:
         model: a model or layer, or any function of `inputs`.
         inputs: integer ids (batch, length) or numbers (batch, length, ...), or a tuple, list or
-            dict of arrays, of which the last is changed: the target of a `Transformer`. Floats
-            are ids as in `check_padding_invariance`. Ids become other ids of `inputs`, booleans
-            their opposite, and numbers the opposite of themselves and of noise of their feature's
-            size: no norm of a position hides that.
+            dict of arrays. The last array is changed: the target of a `Transformer`. Floats are ids
+            as in `check_padding_invariance`. Ids become other ids of `inputs`, and booleans their
+            opposite. Numbers become the opposite of themselves and of noise of their feature's
+            size, which no norm hides.
         pad_id: the id that is padding, which stays as it is.
-        tolerance: the largest difference that is no leak.
+        tolerance: the largest difference that is not a leak.
 
     Shapes:
         Outputs must be (batch, length, ...), as long as the array that is changed.
@@ -151,7 +156,7 @@ def check_causality(
     return _judge(leaks, tolerance, "the future", len(whole))
 
 
-def _parts(inputs: Any) -> list[np.ndarray]:
+def _parts(inputs: Inputs) -> list[np.ndarray]:
     """A flat list of the inputs as arrays, ids that came as floats made integers."""
     parts = [np.asarray(part) for part in keras.tree.flatten(inputs)]
     if any(_tells_padding(part) for part in parts):
@@ -166,7 +171,7 @@ def _holds_float_ids(part: np.ndarray) -> bool:
     return bool(np.all((part == np.floor(part)) & (part >= 0) & (part <= largest)))
 
 
-def _runner(model: Callable[..., Any], inputs: Any) -> Run:
+def _runner(model: Callable[..., Any], inputs: Inputs) -> Run:
     """A function from a flat list of inputs to a flat list of outputs as NumPy arrays."""
 
     def run(parts: Parts) -> list[np.ndarray]:

@@ -1,7 +1,6 @@
 """Which part of a Transformer each device holds, for `keras.distribution` on JAX."""
 
 import re
-from typing import Any
 
 import keras
 
@@ -31,12 +30,14 @@ LAYOUTS: dict[str, tuple[tuple[str | None, ...], str]] = {
 # fmt: on
 
 
-def transformer_layout_map(mesh: Any) -> Any:
+def transformer_layout_map(
+    mesh: keras.distribution.DeviceMesh,
+) -> keras.distribution.LayoutMap:
     """Returns the layout of the weights of a `Transformer`, or of any of its layers.
 
-    Attention is divided by heads: device i has the columns of its heads in the matrices of query,
-    key and value, and their rows in that of the output. The feed-forward network is divided by its
-    inner width, embeddings and logits by the vocabulary. Norms, biases of outputs and learned
+    Attention is divided by heads. A device has the columns of its heads in the matrices of query,
+    key and value. It has their rows in the output's matrix. The feed-forward network is divided by
+    its inner width, embeddings and logits by the vocabulary. Norms, biases of outputs and learned
     positions are whole on each device. A layer then needs one sum over the devices after the
     attention and one after the feed-forward network.
 
@@ -86,9 +87,9 @@ class TransformerParallel(keras.distribution.ModelParallel):
             `keras.distribution.list_devices()`.
 
     Raises:
-        ValueError: when Keras does not run on JAX, or there are too few devices. When there are
-            several processes, and some of their devices have nothing to do, or the parts of the
-            weights are not all in each process. When the model is made, if a size of it cannot be
+        ValueError: when Keras does not run on JAX, or there are too few devices. With several
+            processes, when some of their devices have nothing to do. Also when a process does not
+            have all parts of the weights. When the model is made, if a size of it cannot be
             divided.
 
     Example:
@@ -125,7 +126,7 @@ class TransformerParallel(keras.distribution.ModelParallel):
         # What reads the data divides it among processes. Keras can do that for tf.data alone.
         super().__init__(layout_map=transformer_layout_map(mesh), auto_shard_dataset=False)
 
-    def get_variable_layout(self, variable: Any) -> Any:
+    def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
         """Returns the layout of a variable, or raises `ValueError` if it cannot be divided."""
         layout = super().get_variable_layout(variable)
         for size, axis in zip(variable.shape, layout.axes, strict=True):

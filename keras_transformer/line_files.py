@@ -17,7 +17,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # What stands in a line of output: a text has one line, and columns beside it.
 ONE_LINE = str.maketrans("\t\r\n", "   ")
 GZIP_MAGIC = b"\x1f\x8b"
-# How files begin that are no text in UTF-8, what they are, and what makes such text of them.
+# How files begin that are not text in UTF-8, what they are, and what makes such text of them.
 KINDS = (
     (GZIP_MAGIC, "is compressed with gzip", "gzip -dk"),
     (rb"\xfd7zXZ\x00", "is compressed with xz", "xz -dk"),
@@ -37,7 +37,7 @@ def each_line(path: str | PathLike[str], longest: int) -> Iterator[bytes]:
         longest: the most bytes of a line. A longer one is cut one byte behind them, and tells so.
 
     Raises:
-        ValueError: when there is no such file, it is no text, or it is damaged.
+        ValueError: when there is no such file, it is not text, or it is damaged.
     """
     path = os.fspath(path)
     check_is_file(path)
@@ -55,7 +55,7 @@ def each_line(path: str | PathLike[str], longest: int) -> Iterator[bytes]:
 def check_is_file(path: str | PathLike[str]) -> None:
     """Raises `ValueError` unless there is a file at `path`."""
     if not os.path.isfile(path):
-        kind = "is no file" if os.path.exists(path) else "there is no such file"
+        kind = "is not a file" if os.path.exists(path) else "there is no such file"
         raise ValueError(f"{os.fspath(path)}: {kind}. Check the path.")
 
 

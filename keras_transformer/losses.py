@@ -56,9 +56,9 @@ def symmetric_divergence(
 ) -> Tensor:
     """`KL(p || q) + KL(q || p)` of each position, (batch, length): 0 where `mask` is False.
 
-    With p and q the softmaxes of the logits and d = log p - log q it is `sum((p - q) * d)`; its
-    gradient is `p * (d - sum(p * d)) + p - q` for the first and the same with p and q exchanged
-    for the second. No probabilities are kept, as in `token_crossentropy`.
+    With p and q the softmaxes of the logits and d = log p - log q it is `sum((p - q) * d)`. Its
+    gradient for the first is `p * (d - sum(p * d)) + p - q`. That for the second has p and q
+    exchanged. No probabilities are kept, as in `token_crossentropy`.
     """
 
     @ops.custom_gradient
@@ -104,8 +104,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     Under a `tf.distribute` strategy both sums go over all replicas, whatever tokens each of them
     holds. Each replica's loss is the mean divided by the number of replicas, and their gradients
     add up to the gradient of the mean. So updates and the losses of epochs are those of one device.
-    During an epoch Keras logs the mean of the replicas' running means, which differs from one
-    device after a batch whose rows the replicas cannot share equally. On JAX, under
+    During an epoch Keras logs the mean of the replicas' running means. It differs from one device's
+    after a batch whose rows the replicas cannot share equally. On JAX, under
     `keras.distribution.DataParallel`, nothing differs.
 
     Args:
@@ -158,12 +158,12 @@ class MaskedCrossentropy(keras.losses.Loss):
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
 
-    def __call__(self, y_true: Ids, y_pred: Logits, sample_weight: Any = None) -> Tensor:
-        """Returns the mean over real tokens, each of which `sample_weight` multiplies."""
+    def __call__(self, y_true: Ids, y_pred: Logits, sample_weight: Tensor | None = None) -> Tensor:
+        """Returns the mean over real tokens; `sample_weight` multiplies each."""
         return self.mean_over_tokens(self.call(y_true, y_pred), y_true, y_pred, sample_weight)
 
     def mean_over_tokens(
-        self, values: Tensor, y_true: Ids, y_pred: Logits, sample_weight: Any = None
+        self, values: Tensor, y_true: Ids, y_pred: Logits, sample_weight: Tensor | None = None
     ) -> Tensor:
         """The mean of `values`, (batch, length), that the loss takes of cross-entropies."""
         mask = token_weights(y_true, y_pred, self.pad_id)
@@ -209,7 +209,7 @@ def integer_labels(labels: Ids) -> Ids:
     return ops.cast(integer_ids("y_true", labels), "int32")
 
 
-def checked_sample_weight(sample_weight: Any, mask: PaddingMask) -> Tensor:
+def checked_sample_weight(sample_weight: Tensor, mask: PaddingMask) -> Tensor:
     """Weights as float32, (batch, length) or (batch, 1), after a check that they fit `mask`."""
     weights = ops.cast(ops.convert_to_tensor(sample_weight), "float32")
     shape, (batch, length) = _known_shape(weights), tuple(mask.shape)
@@ -237,7 +237,7 @@ def mean_divergence(
     labels: Ids,
     first_logits: Logits,
     second_logits: Logits,
-    sample_weight: Any = None,
+    sample_weight: Tensor | None = None,
 ) -> Tensor:
     """`symmetric_divergence` in the unit of `loss`: its mean, or weighted sum, over tokens."""
     if not isinstance(loss, MaskedCrossentropy):

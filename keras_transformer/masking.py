@@ -11,7 +11,9 @@ from keras_transformer.arguments import (
     AttentionMask,
     BooleanMask,
     Ids,
+    Length,
     PaddingMask,
+    PreviousMask,
     Shape,
     Tensor,
 )
@@ -61,7 +63,7 @@ def padding_mask(ids: Ids, pad_id: int = 0) -> PaddingMask:
     return ops.not_equal(ids, pad_id)
 
 
-def causal_mask(length: Any, key_length: Any = None) -> AttentionMask:
+def causal_mask(length: Length, key_length: Length | None = None) -> AttentionMask:
     """Lets each position attend to itself and to what is before it.
 
     `mask[0, q, k] = (k <= q)`
@@ -86,7 +88,7 @@ def causal_mask(length: Any, key_length: Any = None) -> AttentionMask:
     return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
 
 
-def local_mask(length: Any, window: int, key_length: Any = None) -> AttentionMask:
+def local_mask(length: Length, window: int, key_length: Length | None = None) -> AttentionMask:
     """Lets each position attend to the `window` positions on either side of it, and to itself.
 
     `mask[0, q, k] = (|q - k| <= window)`
@@ -117,7 +119,7 @@ def local_mask(length: Any, window: int, key_length: Any = None) -> AttentionMas
     return ops.expand_dims(distance <= window, 0)
 
 
-def prefix_mask(prefix_lengths: Tensor, length: Any) -> AttentionMask:
+def prefix_mask(prefix_lengths: Tensor, length: Length) -> AttentionMask:
     """Lets positions see their whole prefix, and after it only what is before them.
 
     `mask[b, q, k] = (k <= q) or (k < prefix_lengths[b])`
@@ -214,8 +216,8 @@ def combine_masks(*masks: BooleanMask | None) -> BooleanMask | None:
     `combined = masks[0] and masks[1] and ...`
 
     Axes of size 1 broadcast. Integers count as booleans: 0 is False. Masks of different ranks are
-    refused, because aligning a (batch, key) mask with a (batch, query, key) mask from the right
-    would read batch as query.
+    refused. Aligned from the right, a (batch, key) mask beside a (batch, query, key) mask would
+    have its batch read as query.
 
     Args:
         *masks: boolean or integer tensors of one rank, or None, which is skipped.
@@ -274,7 +276,7 @@ def boolean_mask(name: str, mask: BooleanMask) -> BooleanMask:
 
 
 def integer_ids(name: str, ids: Tensor, vocab_size: int | None = None) -> Tensor:
-    """Returns `ids` as an integer tensor, or raises `ValueError` when they are no ids.
+    """Returns `ids` as an integer tensor, or raises `ValueError` when they are not ids.
 
     Whole floats are ids, as in Keras's `Embedding`: Keras makes floats of integers in inputs
     without a dtype. Floats are read where their values are known. Where they are not, a dtype that
@@ -339,9 +341,27 @@ def zero_masked(values: Tensor, mask: PaddingMask | None) -> Tensor:
             "a padding mask must have shape (batch, length); a mask for pairs of positions is an "
             f"`attention_mask`. Received: a mask of shape {tuple(mask.shape)}"
         )
+    lengths = mask.shape[1], values.shape[1]
+    if all(isinstance(length, int) for length in lengths) and lengths[0] not in (1, lengths[1]):
+        raise ValueError(
+            "a padding mask must have the length of what it masks, (batch, length). Received: a "
+            f"mask of length {lengths[0]} for a length of {lengths[1]}"
+        )
     for _ in range(len(values.shape) - len(mask.shape)):
         mask = ops.expand_dims(mask, -1)
     return ops.where(mask, values, ops.zeros((), dtype_name(values)))
+
+
+def one_mask(
+    values: Tensor | None, *masks: PaddingMask | None
+) -> tuple[Tensor | None, PaddingMask | None]:
+    """Returns `values` with 0 where any of the masks is False, and the masks combined.
+
+    `values` are (batch, length, ...), and their implicit mask is one of `masks`. The tensor that is
+    returned has no implicit mask: layers read the returned one. None stays None.
+    """
+    mask = combine_masks(*masks)
+    return (None if values is None else zero_masked(values, mask)), mask
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -386,6 +406,6 @@ class ReadMask(keras.layers.Layer):
         """Returns the mask that Keras filled in, if any."""
         return () if mask is None else (mask,)
 
-    def compute_mask(self, inputs: Tensor, previous_mask: Any = None) -> None:
+    def compute_mask(self, inputs: Tensor, previous_mask: PreviousMask | None = None) -> None:
         """Returns None: a mask has no mask."""
         return None

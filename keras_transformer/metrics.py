@@ -20,7 +20,7 @@ __all__ = ["MaskedAccuracy", "PaddingRatio", "Perplexity", "TokenCount"]
 
 
 class _OfTokens(keras.metrics.Metric):
-    """What the metrics have in common: the label that is no token.
+    """What the metrics have in common: the label that is not a token.
 
     Under a `tf.distribute` strategy a metric made in its scope has sums for each replica. Keras
     adds them up at the end of an epoch alone, and logs of a batch would be means over replicas.
@@ -49,7 +49,9 @@ class _Mean(_OfTokens, keras.metrics.Mean):
 class _TokenMean(_Mean):
     """Mean of a value over all real tokens seen so far; what the value is, a subclass says."""
 
-    def update_state(self, y_true: Ids, y_pred: Logits, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Ids, y_pred: Logits, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds a batch: labels (batch, length), logits (batch, length, vocab)."""
         mask = token_weights(y_true, y_pred, self.pad_id)
         weights = ops.cast(mask, "float32")
@@ -57,6 +59,7 @@ class _TokenMean(_Mean):
             weights = weights * checked_sample_weight(sample_weight, mask)
         values = zero_masked(self.token_values(ops.cast(y_true, "int32"), y_pred), mask)
         # One axis: Mean would average each row first, and rows of long batches would count less.
+        # -> (batch * length,)
         return super().update_state(ops.reshape(values, (-1,)), ops.reshape(weights, (-1,)))
 
 
@@ -106,8 +109,8 @@ class Perplexity(_TokenMean):
 
     `perplexity = exp(sum(w * crossentropy) / sum(w))`, with `w = (label != pad_id)`
 
-    Every token of an epoch counts the same, however the batches were made up, and labels are
-    not smoothed, so that the figure compares across recipes (with the same vocabulary).
+    Every token of an epoch counts the same, however the batches were made up. Labels are not
+    smoothed, so the figure compares across recipes with the same vocabulary.
 
     Args:
         pad_id: the label that does not count.
@@ -176,7 +179,9 @@ class TokenCount(_OfTokens, keras.metrics.Sum):
     def __init__(self, pad_id: int = 0, name: str = "tokens", dtype: str | None = None) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true: Ids, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Ids, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds a batch of labels; weights do not count."""
         mask = padding_mask(integer_labels(y_true), self.pad_id)
         super().update_state(ops.cast(mask, "float32"))
@@ -221,7 +226,10 @@ class PaddingRatio(_Mean):
     ) -> None:
         super().__init__(pad_id, name, dtype)
 
-    def update_state(self, y_true: Ids, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Ids, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         """Adds a batch of labels; weights do not count."""
         is_padding = ops.logical_not(padding_mask(integer_labels(y_true), self.pad_id))
+        # -> (batch * length,)
         super().update_state(ops.reshape(ops.cast(is_padding, "float32"), (-1,)))

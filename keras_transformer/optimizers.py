@@ -22,11 +22,10 @@ class FusedAdam(KerasAdam):
     `m' = beta_1 m + (1 - beta_1) g`, `v' = beta_2 v + (1 - beta_2) g^2`,
     `w' = w - rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m' / (sqrt(v') + epsilon)`
 
-    Keras's update reads and writes each weight and both its moments about ten times, which takes
-    8 % of a training step of a base model in `mixed_bfloat16` without XLA; in one pass it takes
-    half of that. XLA makes one pass of Keras's own, so there both are as fast, and this one needs
-    the memory of the weights once less. Under JAX and PyTorch, and with `amsgrad`, the update is
-    Keras's.
+    Keras's update reads and writes each weight and both its moments about ten times. It takes 8 %
+    of a training step of a base model in `mixed_bfloat16` without XLA. One pass takes half of that.
+    XLA makes one pass of Keras's own, so there both are as fast, and this one needs the memory of
+    the weights once less. Under JAX and PyTorch, and with `amsgrad`, the update is Keras's.
 
     Under a `tf.distribute` strategy it clips the sum of the replicas' gradients, as on one device.
     Keras's optimizers clip the gradients of each replica.
@@ -34,7 +33,7 @@ class FusedAdam(KerasAdam):
     Args:
         learning_rate: a number or a schedule.
         beta_1: share of the gradients' mean that is kept at an update.
-        beta_2: the same of their squares' mean.
+        beta_2: share of the mean of their squares that is kept.
         epsilon: added to the divisor.
         **kwargs: of `keras.optimizers.Adam`, as `gradient_accumulation_steps`.
 
@@ -59,7 +58,7 @@ class FusedAdam(KerasAdam):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*map(plain, args), **{name: plain(v) for name, v in kwargs.items()})
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments."""
         refuse_accumulation(self, count_replicas())
         super().build(variables)
@@ -78,14 +77,16 @@ class FusedAdam(KerasAdam):
     def _backend_update_step(
         self, grads: Any, trainable_variables: Any, learning_rate: Any
     ) -> None:
-        # What all weights share is computed once: for each of them it would be a sixth of the
-        # operations of a small model's training step, which are traced and compiled.
+        # What all weights share is computed once. For each of them it would be a sixth of the
+        # traced and compiled operations of a small model's training step.
         if self._is_fused:
             dtypes = {keras.backend.standardize_dtype(v.dtype) for v in trainable_variables}
             learning_rate = {d: self._shared_numbers(d, learning_rate) for d in dtypes}
         super()._backend_update_step(grads, trainable_variables, learning_rate)
 
-    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Any) -> None:
+    def update_step(
+        self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor
+    ) -> None:
         """Updates one weight and its moments."""
         if not self._is_fused:
             super().update_step(gradient, variable, learning_rate)

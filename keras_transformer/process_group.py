@@ -2,8 +2,8 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from keras_transformer import arguments
 
 __all__ = ["join_processes", "own_process", "whole_copy"]
+
+Result = TypeVar("Result")
 
 SILENCE = 30  # seconds without a sign of life, after which a process counts as dead
 PATIENCE = 7 * 24 * 3600  # seconds that the others wait at their end for the first, which tests
@@ -137,12 +139,24 @@ def alone() -> Iterator[None]:
 
 
 def whole_array(value: Any) -> np.ndarray:
-    """Returns the value of a variable, each part of which is on some device of this process."""
+    """Returns the value of a variable whose parts are all on devices of this process.
+
+    Raises:
+        ValueError: when a part is on devices of other processes alone.
+    """
     if own_process()[1] == 1 or value.is_fully_addressable or value.is_fully_replicated:
         return keras.ops.convert_to_numpy(value)
     whole = np.empty(value.shape, value.dtype)
+    sizes = {}  # of the parts: they do not overlap, but may be on several devices
     for shard in value.addressable_shards:
         whole[shard.index] = shard.data
+        sizes[tuple((part.start, part.stop) for part in shard.index)] = shard.data.size
+    if (found := sum(sizes.values())) != whole.size:
+        raise ValueError(
+            "each process must hold all parts of a weight: make `data_parallel` a multiple of the "
+            f"number of processes. Received: {found:,} of {whole.size:,} values of a weight of "
+            f"shape {tuple(value.shape)}"
+        )
     return whole
 
 
@@ -163,9 +177,12 @@ def tell_others(values: Any) -> np.ndarray:
     return np.frombuffer(told.tobytes(), array.dtype).reshape(array.shape)
 
 
-def wait_for_first() -> None:
-    """Waits until the first process is here too."""
+def first_alone(make: Callable[[], Result]) -> Result | None:
+    """Returns what a function returns in the first process; the others wait, and get None."""
+    tell_others(0)  # processors connect at the first exchange, where they wait half a minute alone
+    made = make() if is_first() else None
     tell_others(0)
+    return made
 
 
 def check_equal(what: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Calls a function with one item after the other in several processes, any of which may die.
+"""Calls a function with one item after the other in several processes; any of them may die.
 
 The processes are new ones, which import what the function needs; a `__main__` is not imported.
 """
@@ -138,7 +138,7 @@ def answer_items() -> None:
     It ends when there are no more, or when nobody reads the answers.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it ends it
-    # What a library prints is no answer.
+    # What a library prints is not an answer.
     items, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(BrokenPipeError, EOFError):

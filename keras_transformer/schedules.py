@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
+from keras_transformer.arguments import KerasSchedule, Length, Tensor
 
 __all__ = ["UpdateSchedule", "WarmupSchedule"]
 
@@ -46,7 +47,7 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = arguments.positive_integer("warmup_steps", warmup_steps)
         self.scale = arguments.positive_number("scale", scale)
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Length) -> Tensor:
         """Returns the learning rate of the update after `step` updates, as float32."""
         step = ops.cast(step, "float32") + 1.0
         factor = self.scale * self.d_model**-0.5
@@ -83,7 +84,7 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     True
     """
 
-    def __init__(self, schedule: Any, batches_per_update: int) -> None:
+    def __init__(self, schedule: KerasSchedule, batches_per_update: int) -> None:
         super().__init__()
         if isinstance(schedule, dict):
             schedule = keras.saving.deserialize_keras_object(schedule)
@@ -97,7 +98,7 @@ class UpdateSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "batches_per_update", batches_per_update
         )
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: Length) -> Tensor:
         """Returns the learning rate of the update that batch number `step` belongs to."""
         return self.schedule(ops.floor_divide(step, self.batches_per_update))
 

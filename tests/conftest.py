@@ -25,7 +25,7 @@ SHARED = TESTS.parents[1] / "shared"  # corpora too large for the repository; ma
 
 TENSORFLOW_ONLY = ("text", "serving", "interop", "recipes", "commands", "examples", "benchmarks")
 
-# The first call of a compiled function is slow by nature, which is no fault of the property.
+# The first call of a compiled function is slow by nature, which is not a fault of the property.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A property is tried on JAX and PyTorch with fewer examples: each new shape is compiled there anew.
 settings.register_profile(

@@ -22,7 +22,7 @@ LONGEST_FILES = (
     "serving/test_export_hostile_input.py",
     "benchmarks/test_timing.py",
     "models/test_sequence_to_sequence_generation.py",
-    "serving/test_onnx_and_litert.py",
+    "serving/test_portable_translator.py",
     "layers/test_layers_contracts.py",
     "models/test_recurrent.py",
     "models/test_transformer_half_precision.py",

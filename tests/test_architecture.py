@@ -51,6 +51,15 @@ LEVELS = {
     "commands": (6, 0),
     "__main__": (7, 0),
 }
+MAX_BY_POSITION = 5
+# Whose order of arguments is not ours: Keras's attention has it, or TensorFlow's operations and
+# signatures do.
+ORDER_OF_OTHERS = {
+    "layers/multi_head_attention.py": {"__init__", "call"},
+    "serving/onnx_operations.py": {"one_hot"},
+    "serving/onnx_shapes.py": {"strided_slice"},
+    "serving/string_functions.py": {"translate", "translate_tagged"},
+}
 FENCED_UNITS = {"text", "serving", "interop"}
 FENCED_MODULES = {"tensorflow", "tensorflow_text", "sentencepiece"}
 CORE_MODULES = {"keras", "numpy"}
@@ -181,7 +190,7 @@ def core_needs_only_keras_and_numpy(path, tree):
 
 
 def private_keras_is_left_alone(path, tree):
-    """`keras.src` is no interface."""
+    """`keras.src` is not an interface."""
     return [
         complain(path, line, f"imports {name}: use the public keras names")
         for line, name in imports_of(tree)
@@ -219,6 +228,22 @@ def imports_are_absolute(path, tree):
     ]
 
 
+def few_arguments_go_by_position(path, tree):
+    """Beyond five a caller names the argument: `f(1, 2, 3, 4, 5, sixth=6)`."""
+    complaints = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        name = getattr(node, "name", "lambda")
+        places = [place.arg for place in (*node.args.posonlyargs, *node.args.args)]
+        count = len([place for place in places if place not in ("self", "cls")])
+        if count > MAX_BY_POSITION and name not in ORDER_OF_OTHERS.get(path, ()):
+            complaints.append(
+                complain(path, node.lineno, f"{name} takes {count} arguments by position")
+            )
+    return complaints
+
+
 def lines_of_code(source):
     """Counts the lines of a file without docstrings and blank lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -246,6 +271,7 @@ RULES = [
     top_of_the_package_imports_only_the_core,
     nothing_is_asserted,
     imports_are_absolute,
+    few_arguments_go_by_position,
 ]
 
 BAD_SOURCES = [
@@ -284,6 +310,8 @@ BAD_SOURCES = [
     (nothing_is_asserted, "losses.py", "def f(x):\n    assert x"),
     (imports_are_absolute, "layers/encoder.py", "from . import attention"),
     (imports_are_absolute, "layers/encoder.py", "from ..masking import causal_mask"),
+    (few_arguments_go_by_position, "losses.py", "def f(a, b, c, d, e, f=0): ..."),
+    (few_arguments_go_by_position, "losses.py", "class A:\n  def f(self, a, b, c, d, e, f): ..."),
 ]
 
 GOOD_SOURCES = [
@@ -295,6 +323,7 @@ GOOD_SOURCES = [
     ("plots/rates.py", "if TYPE_CHECKING:\n    from matplotlib.figure import Figure"),
     ("optimizers.py", "class A:\n  def f(self):\n    import tensorflow as tf"),
     ("text/dataset.py", "import tensorflow as tf\nfrom keras_transformer.arguments import one_of"),
+    ("losses.py", "class A:\n  def f(self, a, b, c, d, e, *more, f=0): ..."),
     ("serving/export.py", "import tensorflow_text\nfrom keras_transformer.text import vocabulary"),
 ]
 
@@ -326,6 +355,18 @@ def test_files_are_short():
     assert [c for path, source in sources.items() for c in file_is_short(path, source)] == []
 
 
+def rooms_of_page(text):
+    """Gives (level, room) of each room in the table of docs/architecture.md."""
+    rows = re.findall(r"^\| (\d) \| ([^|]*) \|", text, re.MULTILINE)
+    names = ((int(level), re.findall(r"`(\w+)(?:/|\.py)`", rooms)) for level, rooms in rows)
+    return sorted((level, name) for level, found in names for name in found)
+
+
+def test_the_page_names_every_room_with_its_level():
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert rooms_of_page(text) == sorted((level, name) for name, (level, _) in LEVELS.items())
+
+
 def test_there_are_files_to_check():
     assert "__init__.py" in FILES
     assert {unit_of(path) for path in FILES} >= {"masking", "layers", "models", "decoding"}
@@ -354,6 +395,79 @@ def test_length_rule_counts_lines_without_docstrings_and_blank_lines():
     assert file_is_short("masking.py", documented + "x = 1\n" * (MAX_LINES - 1)) == [
         f"keras_transformer/masking.py:1: {MAX_LINES + 1} lines of code, over {MAX_LINES}"
     ]
+
+
+def bases_of_one(trees):
+    """Names the classes of a package that one other class inherits, and nothing else reads.
+
+    Such a base is a part of its subclass, or an object beside it. An annotation does not read it.
+    """
+    heirs, read = {}, set()
+    for tree in trees.values():
+        aside = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                aside.update(id(base) for base in node.bases)
+                for base in node.bases:
+                    if isinstance(base, ast.Name):
+                        heirs.setdefault(base.id, set()).add(node.name)
+            annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
+            if isinstance(annotation, ast.AST):
+                aside.update(id(part) for part in ast.walk(annotation))
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        read.update(node.id for node in nodes if id(node) not in aside)
+    own = {n.name for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
+    return sorted(name for name, found in heirs.items() if len(found) == 1 and name in own - read)
+
+
+def test_a_base_class_has_two_subclasses_or_is_used(trees):
+    assert bases_of_one(trees) == []
+
+
+def test_a_base_class_with_one_subclass_is_found():
+    sources = {
+        "a.py": "class Base: ...\nclass Made: ...\nMade()\nclass Of(Base): ...",
+        "b.py": "class B(Made): ...\ndef f(base: Base) -> Base: ...",
+    }
+    assert bases_of_one({path: ast.parse(text) for path, text in sources.items()}) == ["Base"]
+
+
+def reshapes_without_arrow(source):
+    """Gives the lines of `reshape(tensor, shape)` calls without the shape that results.
+
+    The arrow, `# -> (batch, beam, d_model)`, stands in a line of the call's statement, or in the
+    line before the call. Methods of NumPy arrays, which readers of files call, are left out.
+    """
+    lines, found = source.splitlines(), []
+    for statement in ast.walk(ast.parse(source)):
+        if not isinstance(statement, ast.stmt) or hasattr(statement, "body"):
+            continue
+        for node in ast.walk(statement):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            if node.func.attr != "reshape" or not isinstance(node.func.value, ast.Name):
+                continue
+            if node.func.value.id not in ("ops", "tf", "numpy_api"):
+                continue
+            near = lines[node.lineno - 2 : node.end_lineno]
+            near += [lines[statement.lineno - 2]] if statement.lineno > 1 else []
+            near += [lines[statement.end_lineno - 1]]
+            if not any("->" in line.partition("#")[2] for line in near):
+                found.append(node.lineno)
+    return found
+
+
+def test_the_shape_follows_each_reshape():
+    sources = {path: file.read_text(encoding="utf-8") for path, file in FILES.items()}
+    found = {path: reshapes_without_arrow(source) for path, source in sources.items()}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_a_reshape_without_its_shape_is_found():
+    bare = "def f(x):\n    y = 1\n    x = ops.reshape(x, (-1,))\n    return x"
+    assert reshapes_without_arrow(bare) == [3]
+    assert reshapes_without_arrow(bare.replace("y = 1", "# -> (rows,)")) == []
+    assert reshapes_without_arrow(bare.replace("(-1,))", "(-1,))  # -> (rows,)")) == []
 
 
 def text_without_encoding(source):

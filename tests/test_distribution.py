@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,9 +136,14 @@ def test_two_processes_of_four_devices_train_as_one_device_does(results):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    first, second = map(result_of, [run(address, "0"), run(address, "1")])
+    both = [run(address, "0"), run(address, "1")]
+    with ThreadPoolExecutor(2) as pool:  # each waits at its end for the other, whose pipe may fill
+        first, second = pool.map(result_of, both)
     one = results["one"]
     assert first["rows"] == second["rows"] == one["rows"] // 2
     for each in (first, second):
         for name in ("losses", "perplexity", "tokens"):
             np.testing.assert_allclose(each[name], one[name], rtol=1e-5)
+        assert each["weights"].keys() == one["weights"].keys()
+        for name, values in one["weights"].items():
+            np.testing.assert_allclose(each["weights"][name], values, atol=1e-5, err_msg=name)

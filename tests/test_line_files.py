@@ -55,5 +55,5 @@ def test_a_file_that_is_no_text_is_named(tmp_path, data, said):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ValueError, match="there is no such file"):
         list(each_line(tmp_path / "a", 100))
-    with pytest.raises(ValueError, match="is no file"):
+    with pytest.raises(ValueError, match="is not a file"):
         list(each_line(tmp_path, 100))

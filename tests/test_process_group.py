@@ -3,6 +3,8 @@
 The training runs are in tests/commands/test_train_processes.py.
 """
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -47,7 +49,27 @@ def test_a_process_alone_is_the_first_and_hears_itself():
     assert process_group.is_first()
     told = process_group.tell_others([1.5, 2.0**-40])
     assert told.tolist() == [1.5, 2.0**-40]
-    process_group.wait_for_first()
+    assert process_group.first_alone(lambda: "made") == "made"
     process_group.check_equal("all", object())
     with process_group.alone():
         assert keras.distribution.distribution() is None
+
+
+def on_two_devices(*places):
+    """A value (4, 3) of two processes, rows of which are on devices of this one."""
+    whole = np.arange(12.0).reshape(4, 3)
+    indices = [(slice(start, stop), slice(None)) for start, stop in places]
+    shards = [SimpleNamespace(index=index, data=whole[index]) for index in indices]
+    apart = dict(is_fully_addressable=False, is_fully_replicated=False)
+    return SimpleNamespace(shape=(4, 3), dtype="float32", addressable_shards=shards, **apart)
+
+
+def test_an_array_is_assembled_of_its_parts_when_all_are_here(monkeypatch):
+    monkeypatch.setattr(process_group, "own_process", lambda: (0, 2))
+    for places in ([(0, 2), (2, 4)], [(2, 4), (0, 2), (2, 4), (0, 2)]):
+        whole = process_group.whole_array(on_two_devices(*places))
+        assert whole.tolist() == np.arange(12.0).reshape(4, 3).tolist()
+    # As many values as there are, and fewer; rows 2 and 3 are in the other process.
+    for places in ([(0, 2), (0, 2)], [(0, 2)]):
+        with pytest.raises(ValueError, match=r"6 of 12 values of a weight of shape \(4, 3\)"):
+            process_group.whole_array(on_two_devices(*places))

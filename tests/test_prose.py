@@ -1,9 +1,14 @@
-"""The words of README and docs: short sentences, common terms, lines that fit.
+"""The words of pages and of Python files: short sentences, common terms, lines that fit.
 
 Each rule is a function from a text to what it complains of, and is run over a bad text of its own.
+Of a Python file the rules read docstrings, comments and strings, such as messages and help.
 """
 
+import ast
+import inspect
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -11,14 +16,26 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_WORDS = 25  # of a sentence
 MOST_CHARACTERS = 100  # of a line of a paragraph
-FOLDERS = (".", "docs", "docs/how-to", "docs/lab", "examples")
+FOLDERS = (".", "docs", "docs/guide", "docs/how-to", "docs/lab", "examples")
 PAGES = sorted(
     path.relative_to(REPOSITORY).as_posix()
     for folder in FOLDERS
     for path in (REPOSITORY / folder).glob("*.md")
     if path.name != "CHANGELOG.md"
 )
+PYTHON = sorted(
+    path.relative_to(REPOSITORY).as_posix()
+    for folder in ("keras_transformer", "examples", "benchmarks", "docs")
+    for path in (REPOSITORY / folder).rglob("*.py")
+)
+FEWEST_WORDS = 4  # of a string that is taken for prose
 FENCED = re.compile(r"^ *(`{3,}).*?^ *\1$", re.MULTILINE | re.DOTALL)
+# In a docstring.
+EXAMPLE = re.compile(r"^ *(?:>>>|python |keras-transformer ).*(?:\n.+)*", re.MULTILINE)
+REFERENCE = re.compile(r"^References?:.*(?:\n.+)*", re.MULTILINE)
+SECTION = re.compile(r"^[A-Z]\w+:$", re.MULTILINE)
+INDENTED = re.compile(r"^ +.*", re.MULTILINE)  # code in a string of several lines
+ENTRY = re.compile(r"^    (?=\S)", re.MULTILINE)
 BULLET, NUMBER = re.compile(r"[-*] +"), re.compile(r"\d+\. +")
 # Words that a plainer one replaces, and turns that must be read twice.
 INSTEAD = {
@@ -27,9 +44,10 @@ INSTEAD = {
     "in order to": "to",
     "the same of": "name the thing again",
     "of which": "begin a new sentence",
+    r"(?<!there )(?:is|are|was|were|be) no (?!longer|more|less|fewer|worse|later)": "is not a",
     "for want of": "without",
     "goal": "what is measured; goals are not for users",
-    r"a training(?! (?:run|step|pair|file|text))": "a training run",
+    r"a training(?! (?:run|step|pair|file|text|recipe|history))": "a training run",
     "trainings": "training runs",
     "rival": "name the library",
 }
@@ -40,7 +58,7 @@ def paragraphs(text):
     found, fresh = [], True
     for line in FENCED.sub("", text).splitlines():
         words = line.strip()
-        if not words or words.startswith(("|", "#", "!", "<", "[^")):
+        if not words or words.startswith(("|", "#", "!", "<", "[^", "$$")):
             fresh = True
         elif fresh or BULLET.match(words) or (NUMBER.match(words) and is_numbered(found[-1])):
             found.append([line])
@@ -56,13 +74,14 @@ def is_numbered(lines):
 
 
 def sentences(text):
-    """Gives the sentences; a piece of code is one word, and a link is its text."""
+    """Gives the sentences; a piece of code or a formula is one word, and a link is its text."""
     for lines in paragraphs(text):
         words = " ".join(line.strip() for line in lines)
         words = re.sub(f"^(?:{BULLET.pattern}|{NUMBER.pattern})", "", words)
         words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", words)
         words = re.sub(r"`[^`]*`", "Code", words).replace("et al.", "et al")
-        yield from re.split(r"(?<=[.!?:])[)\"*]* +(?=[\"(*]*[A-Z0-9])", words)
+        words = re.sub(r"\$[^\s$](?:[^$]*[^\s$])?\$", "Formula", words)
+        yield from re.split(r"(?<=[.!?:])[)\"*]* +(?=[\"(*]*[A-Z0-9]|\"|--)", words)
 
 
 def long_sentences(text):
@@ -81,6 +100,67 @@ def clumsy_words(text):
     ]
 
 
+def docstrings(tree):
+    """Gives the nodes of the docstrings of a module."""
+    with_docstring = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, with_docstring) and ast.get_docstring(node) is not None
+    ]
+
+
+def docstring_page(docstring):
+    """Gives a docstring as a page: commands and examples are code, arguments are list items."""
+    text = EXAMPLE.sub("", REFERENCE.sub("", inspect.cleandoc(docstring)))
+    return ENTRY.sub("- ", SECTION.sub("\n", text))
+
+
+def strings(tree):
+    """Gives each string of a module but docstrings; a formatted value is one word."""
+    left_out = {id(node) for node in docstrings(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            left_out.update(id(part) for part in node.values)
+            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(parts)
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in left_out
+        ):
+            yield node.value
+
+
+def is_code(text):
+    """Tells whether a string is a program, a pattern or a list of names, not prose."""
+    return re.search(r"^(?:import|from) \w|\(\?|^(?:\w{2,3} ){9}", text, re.MULTILINE) is not None
+
+
+def comments(code):
+    """Gives the comments; lines below each other are one."""
+    found, last = [], None
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            if last == (row - 1, column):
+                found[-1].append(token.string)
+            else:
+                found.append([token.string])
+            last = row, column
+    return ["\n".join(line.lstrip("# ") for line in lines) for lines in found]
+
+
+def python_texts(code):
+    """Gives the texts of a Python file that people read, as pages."""
+    tree = ast.parse(code)
+    yield from (docstring_page(node.value) for node in docstrings(tree))
+    yield from comments(code)
+    for text in strings(tree):
+        if len(text.split()) >= FEWEST_WORDS and not is_code(text):
+            yield INDENTED.sub("", text)
+
+
 RULES = (long_sentences, long_lines, clumsy_words)
 
 
@@ -89,8 +169,10 @@ RULES = (long_sentences, long_lines, clumsy_words)
     [
         (long_sentences, f"Short. {'word ' * MOST_WORDS}word.\n"),
         (long_sentences, f"- An item\n- {'word ' * MOST_WORDS}\n  word\n"),
+        (long_sentences, f"From $HOME {'word ' * MOST_WORDS} to $PATH.\n"),
         (long_lines, f"{'a' * MOST_CHARACTERS}b\n"),
         (clumsy_words, "We\nutilize it.\n"),
+        (clumsy_words, "A mask is no tensor.\n"),
         (clumsy_words, "# A page\n\nTwo trainings, one of which ended.\n"),
     ],
 )
@@ -98,9 +180,10 @@ def test_a_rule_finds_a_bad_text(rule, text):
     assert len(rule(text)) >= 1
 
 
-def test_code_tables_and_short_sentences_are_fine():
+def test_code_tables_formulas_and_short_sentences_are_fine():
     text = (
         f"# A {'long ' * 30}title\n\n| a | {'cell ' * 30}|\n\n"
+        f"$$x = {'1 + ' * 30}2$$\n\nIt is $x = {'1 + ' * 13}2$\nor $x = {'1 + ' * 13}2$.\n\n"
         f"```bash\n{'a' * 80} {'of which ' * 9}\n```\n\nOne. Two `{'word ' * 9}`. [Three](4.md).\n"
     )
     assert [complaint for rule in RULES for complaint in rule(text)] == []
@@ -110,3 +193,42 @@ def test_code_tables_and_short_sentences_are_fine():
 def test_a_page_is_written_plainly(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert [complaint for rule in RULES for complaint in rule(text)] == []
+
+
+LONG = " ".join(["word"] * MOST_WORDS)
+CODE = '''"""A module."""
+# {comment}
+# {more}
+
+def add(first):
+    """Adds.
+
+    Args:
+        first: {first}
+            {rest}
+        second: a number.
+
+    >>> add("{example}")
+    """
+    raise ValueError(f"{message} {{first}}")
+'''
+
+
+@pytest.mark.parametrize("place", ["comment", "more", "first", "rest", "message", "example"])
+def test_a_long_sentence_is_found_at_each_place_of_a_python_file(place):
+    places = dict.fromkeys(("comment", "more", "first", "rest", "message", "example"), "a word")
+    texts = python_texts(CODE.format(**{**places, place: LONG}))
+    assert [bool(long_sentences(text)) for text in texts].count(True) == (place != "example")
+
+
+def test_the_lines_of_the_changelog_fit():
+    text = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert long_lines(text) == []
+
+
+@pytest.mark.parametrize("file", PYTHON)
+def test_a_python_file_is_written_plainly(file):
+    code = (REPOSITORY / file).read_text(encoding="utf-8")
+    texts = list(python_texts(code))
+    rules = (long_sentences, clumsy_words)  # the linter measures the lines
+    assert [complaint for text in texts for rule in rules for complaint in rule(text)] == []

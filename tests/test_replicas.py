@@ -62,6 +62,19 @@ def test_weights_after_updates_are_those_of_one_device(results, case):
         assert_close(found, expected)
 
 
+def test_gradients_of_unequal_tokens_are_those_of_one_device(results):
+    one, two = (results[number]["gradients"] for number in "12")
+    for found, expected in zip(two["ours"], one["ours"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    # With Keras's loss they are on one device ours, and on two the mean of the replicas' means.
+    for found, expected in zip(one["Keras's"], one["ours"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    if BACKEND == "tensorflow":
+        pairs = zip(two["Keras's"], one["Keras's"], strict=True)
+        largest = max(np.abs(np.subtract(found, expected)).max() for found, expected in pairs)
+        assert largest > 1e-2
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_logs_of_epochs_and_of_an_evaluation_are_those_of_one_device(results, case):
     one, two = results["1"][case], results["2"][case]

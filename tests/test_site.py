@@ -1,7 +1,9 @@
 """The site is whole: formulas are drawn, links lead to pages, and nothing is fetched."""
 
+import ast
 import importlib.util
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -53,6 +55,11 @@ def test_a_formula_becomes_mathml():
     assert "<msub><mi>x</mi><mn>1</mn></msub>" in found
     assert '<mi>ln</mi><mspace width="0.167em"/><mn>2</mn>' in found
     assert "arithmatex" not in found
+
+
+def test_the_bars_of_a_norm_do_not_stretch():
+    found = hook("formulas").mathml(r"\lVert q \rVert", display=False)
+    assert found.count('<mo stretchy="false" lspace="0.1em" rspace="0.1em">&#x02016;</mo>') == 2
 
 
 def test_a_formula_that_is_not_understood_raises():
@@ -122,11 +129,139 @@ def test_a_picture_without_links_stays_a_picture():
     assert "<a href='../source/keras_transformer/losses.py.html'>" in found
 
 
+@pytest.mark.parametrize(
+    ("code", "identifier"),
+    [
+        ("Encoder", "layers.Encoder"),
+        ("LoRA", None),
+        ("serving.Translator(...)", "serving.Translator"),
+        ("keras_transformer.Transformer", "models.Transformer"),
+        ("Translator.export", "serving.Translator.export"),
+        ("load_marian(path)", "interop.load_marian"),
+        ("load_marian", "interop.load_marian"),
+        ("recipes.evaluate", "recipes.evaluate"),
+        ("evaluate", None),  # the command, or the method of a Keras model
+        ("padding_mask", None),  # the argument
+        ("padding_mask(ids)", "masking.padding_mask"),
+        ("date_pairs", "recipes.dates.date_pairs"),
+        ("keras.layers.MultiHeadAttention", None),
+        ("fit", None),
+    ],
+)
+def test_a_public_name_leads_to_its_entry(code, identifier):
+    names = hook("names")
+    found = names.linked(f"<p>See <code>{code}</code>.</p>")
+    if identifier is None:
+        assert found == f"<p>See <code>{code}</code>.</p>"
+    else:
+        assert f'identifier="keras_transformer.{identifier}"' in found
+    for whole in (f"<h2>{code}</h2>", f'<a href="x"><code>{code}</code></a>', f"<pre>{code}</pre>"):
+        assert names.linked(whole) == whole
+
+
+def test_every_public_name_has_an_entry(site):
+    text = "".join(page.read_text(encoding="utf-8") for page in sorted(site.glob("api/*.html")))
+    identifiers = hook("names").entries().values()
+    assert len(identifiers) > 100
+    assert [name for name in identifiers if f'id="{name}"' not in text] == []
+
+
+def test_pages_link_names_and_signatures_link_tensors(site):
+    links = re.compile(r'<a class="autorefs[^>]*href="([^"#]*)#[^"]*"[^>]*>')
+    found = {
+        name: links.findall(page.read_text(encoding="utf-8"))
+        for name, page in html_pages(site).items()
+    }
+    outside = [name for name, pages in found.items() if pages and not name.startswith("api/")]
+    assert len(outside) > 15
+    assert sum(len(found[name]) for name in outside) > 200
+    assert found["api/layers.html"].count("tensors.html") > 100
+
+
+def test_every_name_of_a_tensor_is_explained(site):
+    from keras_transformer import arguments
+
+    tree = ast.parse(Path(arguments.__file__).read_text(encoding="utf-8"))
+    names = [node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)]
+    text = (site / "api/tensors.html").read_text(encoding="utf-8")
+    found = re.findall(r'<h\d id="keras_transformer\.arguments\.(\w+)"', text)
+    assert found == names
+
+
+def test_api_pages_show_constructors_and_no_artefacts(site):
+    text = (site / "api/layers.html").read_text(encoding="utf-8")
+    plain = re.sub(r"<[^>]*>", "", text)
+    assert re.search(r"Encoder\(\s*num_layers: int,\s*num_heads: int,", plain)
+    for page in sorted(site.glob("api/*.html")):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r'field-body">\s*–', text), (
+            page.name
+        )  # a dash without a name before it
+        assert ">Shapes<" not in text, page.name  # the title of a box
+
+
 def test_nothing_is_fetched_from_elsewhere(site):
     assert FETCHED.search('<script async src="https://example.org/x.js">')
     assert FETCHED.search('<link rel="stylesheet" href="//example.org/x.css">')
     for name, page in html_pages(site).items():
         assert not FETCHED.search(page.read_text(encoding="utf-8")), name
+
+
+def test_a_link_to_the_site_has_a_card(site):
+    for name in ("index.html", "how-to/onnx.html"):
+        text = (site / name).read_text(encoding="utf-8")
+        [image] = re.findall(r'<meta property="og:image" content="([^"]+)">', text)
+        card = (site / name).parent / image
+        header = card.read_bytes()[:24]
+        assert header.startswith(b"\x89PNG")
+        sizes = int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:], "big")
+        assert sizes == (1200, 630)
+
+
+@pytest.fixture
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs pip install selenium")
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in programs:
+        pytest.skip("needs chromium and chromedriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for option in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+        options.add_argument(f"--{option}")
+    driver = webdriver.Chrome(options, webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()
+
+
+# What a page has that leads beyond the window, where nothing around it scrolls; blank pictures.
+CUT_OFF = """
+const scrolls = element => element && element !== document.body
+    && (getComputedStyle(element).overflowX !== "visible" || scrolls(element.parentElement));
+const isCutOff = element => element.getBoundingClientRect().right > innerWidth + 1
+    && !scrolls(element.parentElement);
+const all = [...document.querySelectorAll(".md-content *")];
+const blank = [...document.images].filter(image => !image.naturalWidth);
+const beyond = Math.max(0, document.documentElement.scrollWidth - innerWidth);
+return [beyond, all.filter(isCutOff).length, blank.length];
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_scrolls_sideways(site, browser, width, scheme):
+    sizes = dict(width=width, height=844, deviceScaleFactor=1, mobile=width < 500)
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sizes)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get("data:text/html,<body><div class=md-content><p style='width:2000px'>a</p></div>")
+    assert browser.execute_script(CUT_OFF)[1] == 1
+    for name, page in html_pages(site).items():
+        if not name.startswith("source/") and name != "404.html":  # its links are a server's
+            browser.get(page.as_uri())
+            assert browser.execute_script(CUT_OFF) == [0, 0, 0], name
+            found = browser.execute_script("return document.body.dataset.mdColorScheme")
+            assert found == {"light": "default", "dark": "slate"}[scheme]
 
 
 def test_api_pages_show_examples_and_every_public_layer(site):

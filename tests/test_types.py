@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import keras
 import pytest
@@ -33,11 +35,12 @@ ALIASES = {  # of `arguments.py`: the names of parameters that have the alias's 
 IMPORTS = """
 import numpy as np
 
-from keras_transformer import BeamSearch, Transformer, WarmupSchedule
+from keras_transformer import BeamSearch, MultiHeadAttention, Transformer, WarmupSchedule
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import AverageCheckpoints, TranslationQuality
 from keras_transformer.checks import check_causality
 from keras_transformer.plots import head_statistics, learning_curve
+from keras_transformer.recipes import load_translator
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, load_tokenizer, translation_dataset
 
@@ -78,6 +81,12 @@ MISUSES = {  # a line that a checker must refuse, and the code of its error
     "BeamSearch(beam_size='4')": "arg-type",
     "WarmupSchedule('512')": "arg-type",
     "Transformer(vocab_size=50, num_layers=None)": "arg-type",
+    "BeamSearch(4, 0.6, 1, 0.25)": "call-arg",
+    "Transformer(vocab_size=50, activation=3)": "arg-type",
+    "Transformer(vocab_size=50, position='rotary')": "arg-type",
+    "MultiHeadAttention(2, 4, attention_axes='all')": "arg-type",
+    "model.generate(ids, BeamSearch(4), 20, ids)": "call-arg",
+    "load_translator('run').translate_all(['one'])": "attr-defined",
     "translator.translate_all(['one'])": "attr-defined",
     "tokenizer.pieces([4]).lower()": "attr-defined",
     "SentencePieceTokenizer.train([b'one'])": "list-item",
@@ -134,6 +143,40 @@ def test_public_names_are_annotated(name):
             if missing := without_annotation(function):
                 faults[place] = missing
     assert faults == {}
+
+
+def plain_anys(function):
+    """Gives the parameters, and "return", that are annotated as `Any` and nothing more.
+
+    Aliases of tensors are `Any` to a checker, but their names say the dtype and the shape. What is
+    handed on, `*args` and `**kwargs`, is left out.
+    """
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    places = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    annotations = {place.arg: place.annotation for place in places} | {"return": node.returns}
+    return [
+        name
+        for name, annotation in annotations.items()
+        if annotation is not None
+        and {"Any", "object"} & set(re.split(r"\s*\|\s*", ast.unparse(annotation)))
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_public_parameter_or_result_is_plain_any(name):
+    module, faults = load(name), {}
+    for key in module.__all__:
+        for place, function in public_functions(key, getattr(module, key)).items():
+            if not place.endswith(".__setattr__") and (found := plain_anys(function)):
+                faults[place] = found
+    assert faults == {}
+
+
+def test_plain_any_is_found():
+    def bad(first: Any, second: Any | None = None, *, third: dict[str, Any], **more: Any) -> Any:
+        return None
+
+    assert plain_anys(bad) == ["first", "second", "return"]
 
 
 def test_modules_are_those_with_public_names():
@@ -229,10 +272,25 @@ def unsaid_nones(tree):
     ]
 
 
+def bare_tuples(tree):
+    """Names the functions and methods that return a tuple of three or more without names."""
+    owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    functions = [node for owner in owners for node in owner.body if hasattr(node, "returns")]
+    return [
+        node.name
+        for node in functions
+        for part in ast.walk(node.returns or ast.Constant(None))
+        if isinstance(part, ast.Subscript) and ast.unparse(part.value) == "tuple"
+        if isinstance(part.slice, ast.Tuple) and len(part.slice.elts) > 2
+    ]
+
+
 ANNOTATION_RULES = (  # a rule, a bad source, and what the rule says of it
     (other_aliases, "def f(x: Tensor, paths: Ids | None = None): ...", ["paths: Ids | None"]),
     (vague_fields, "class A(NamedTuple):\n  x: Tensor\n  states: list[Any]", ["states"]),
     (unsaid_nones, "def f(x: int, *, y: Tensor = None): ...", ["y: Tensor"]),
+    (bare_tuples, "def f() -> tuple[int, int]: ...\ndef g() -> tuple[int, str, int]: ...", ["g"]),
+    (bare_tuples, "class A:\n  def step(self) -> list[tuple[int, int, int]]: ...", ["step"]),
     (unsaid_nones, "class A(NamedTuple):\n  x: Tensor = None\n  y: Any = None", ["x: Tensor"]),
 )
 

@@ -31,6 +31,7 @@ from keras_transformer import (  # noqa: E402
 )
 from keras_transformer.batches import PairDataset  # noqa: E402
 from keras_transformer.distribution import TransformerParallel  # noqa: E402
+from keras_transformer.process_group import whole_array  # noqa: E402
 
 VOCAB_SIZE, STEPS = 24, 50
 RANDOM = np.random.default_rng(0)
@@ -82,9 +83,11 @@ def trained(distribution, process=(0, 1)):
             for variable in [*model.weights, *model.optimizer.variables]
         },
     }
+    figures["weights"] = {
+        weight.path.split("/", 1)[1]: whole_array(weight.value).tolist() for weight in model.weights
+    }
     if not TWO_PROCESSES:
         ids = np.array([[*row[:2], 3] for row in SOURCES[:8]])
-        figures["weights"] = {w.path.split("/", 1)[1]: w.numpy().tolist() for w in model.weights}
         figures["ids"] = np.asarray(model.generate(ids, BeamSearch(2), max_length=8).ids).tolist()
     keras.distribution.set_distribution(None)
     return figures

@@ -25,7 +25,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
     the steps jump about in. The paper averages its last 5 (base) or 20 (big) checkpoints.
 
     When the training ends the model has the mean. Before that, `with average.averaged():` lends it
-    the mean, for a measurement. The files stay for a training that goes on.
+    the mean, for a measurement. The files stay for a training run that goes on.
 
     Only one callback can decide the weights at the end of `fit`. `at_end=True` therefore does not
     go together with `EarlyStopping(restore_best_weights=True)`. To keep the best mean, pass
@@ -82,7 +82,7 @@ class AverageCheckpoints(keras.callbacks.Callback):
         path = self.directory / f"weights-{epoch + 1:04d}.npz"
         write_arrays(path, self.model.weights)
         for number, file in kept.items():
-            # Those of later epochs are of a training that went on from before them.
+            # Those of later epochs are of a run that went on from before them.
             if not epoch + 1 - self.last < number <= epoch + 1:
                 file.unlink()
 

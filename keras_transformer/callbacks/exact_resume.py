@@ -1,4 +1,4 @@
-"""A training that goes on, to the bit, where it was killed."""
+"""A training run that goes on, to the bit, where it was killed."""
 
 import math
 from os import PathLike
@@ -19,13 +19,13 @@ from keras_transformer.process_group import is_first
 
 
 class ExactResume(keras.callbacks.Callback):
-    """Saves the whole state of a training after each epoch, and goes on from it.
+    """Saves the whole state of a training run after each epoch, and goes on from it.
 
     State is the weights, the optimizer with its step, which the schedule follows, and the seeds
     of every dropout. A `.keras` file does not hold those seeds. The batches of an epoch must follow
-    from its number alone, as those of `translation_dataset` do. Then a training that was killed at
-    any moment and run again ends with the same weights as one that was not. On a CPU they are the
-    same bit by bit. An epoch may be any number of batches:
+    from its number alone, as those of `translation_dataset` do. Then a training run that was killed
+    at any moment and run again ends with the same weights as one that was not. On a CPU they are
+    the same bit by bit. An epoch may be any number of batches:
     `translation_dataset(batches_per_epoch=...)`.
 
     Make the callback before the data, which must start where it says:
@@ -42,9 +42,9 @@ class ExactResume(keras.callbacks.Callback):
     the end of an epoch to the next. A resumed training then ends with the same weights but for
     rounding, as that callback swaps by adding.
 
-    What other callbacks remember, as how long `ReduceLROnPlateau` has waited, is no part of the
-    state. An epoch that a callback left before its last batch, as `TerminateOnNaN` does, or left
-    with a loss that is no number, is not saved. Run again, `fit` begins it anew.
+    What other callbacks remember, as how long `ReduceLROnPlateau` has waited, is not part of the
+    state. An epoch is not saved when a callback ends it before its last batch, as `TerminateOnNaN`
+    does. It is not saved either when its loss is not a number. Run again, `fit` begins it anew.
 
     Of several processes give it to all. The first one writes; all read, so all must see the file.
 
@@ -123,9 +123,9 @@ class ExactResume(keras.callbacks.Callback):
         found = self._smallest_weight()
         if not np.allclose(found, saved, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ValueError(
-                "a training must go on with the weights that it ended an epoch with: put "
-                "ExactResume before the callback that changes them in between, as SwapEMAWeights, "
-                f"and remove {self.path}. Received: other weights, by up to "
+                "a run must go on with the weights that it ended an epoch with. Put ExactResume "
+                "before the callback that changes them in between, as SwapEMAWeights. Then remove "
+                f"{self.path}. Received: other weights, by up to "
                 f"{np.max(np.abs(found - saved)):.3g}"
             )
 

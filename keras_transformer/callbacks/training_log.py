@@ -1,4 +1,4 @@
-"""How fast a training goes and how large its steps are, for every log."""
+"""How fast a training run goes and how large its steps are, for every log."""
 
 import time
 from typing import Any

@@ -27,7 +27,7 @@ class TranslationQuality(keras.callbacks.Callback):
     | `"bleu"`, `"chrf"` | sacreBLEU's, printed with their signatures |
     | `"exact_match"` | percentage of translations equal to their references |
     | `"word_error_rate"` | edits between words, in percent of the references' words |
-    | `"character_error_rate"` | the same of characters |
+    | `"character_error_rate"` | the same, counted in characters |
 
     An edit replaces, inserts or removes one.
 
@@ -55,10 +55,11 @@ class TranslationQuality(keras.callbacks.Callback):
         sources: texts to translate.
         references: the right translations.
         metrics: names from the table; the first chooses the best model.
-        every: measures the epochs whose number it divides, the first of a training and the last.
+        every: measures the epochs whose number it divides, the first of a training run and the
+            last.
         filepath: `.keras` file for the best model; None keeps none. Beside it, in
             `FILE.json`, its epoch and figures and those measured last, with which a resumed
-            training goes on. A training from epoch 0 is a new one, whose first model takes the
+            training goes on. A training run from epoch 0 is a new one, whose first model takes the
             place of an earlier one's.
         average: an `AverageCheckpoints` that comes before this callback: the mean of its epochs is
             measured and kept. Without it the weights are measured as they are. Keras's
@@ -68,7 +69,7 @@ class TranslationQuality(keras.callbacks.Callback):
         tokenize: sacreBLEU's tokenizer for BLEU.
         verbose: whether to print a line for each measurement.
         at_end: whether the last epoch of `fit` is measured where `every` does not. With False,
-            for a training of several calls of `fit`, `finish` does so after the last of them.
+            for a training run of several calls of `fit`, `finish` does so after the last of them.
 
     Raises:
         ValueError: for a bad argument, and in `fit` when `average` does not come before it.
@@ -92,6 +93,7 @@ class TranslationQuality(keras.callbacks.Callback):
         references: Iterable[str],
         metrics: Iterable[str] = ("bleu", "chrf"),
         every: int = 1,
+        *,
         filepath: str | PathLike[str] | None = None,
         average: AverageCheckpoints | None = None,
         lowercase: bool = False,
@@ -170,8 +172,8 @@ class TranslationQuality(keras.callbacks.Callback):
     def finish(self) -> None:
         """Measures the last epoch if it was not yet, so that there is a best model of all.
 
-        Also where an earlier part of the training was killed before it had done so, and where a
-        callback after this one stopped the training: too late for the logs of the epoch.
+        It does so too where an earlier part of the run was killed before it had measured. It does
+        so where a later callback stopped the training, too late for the logs of the epoch.
         """
         if self._epoch is None:  # no epoch was left to train
             self._epoch = self._last_epoch()

@@ -1,8 +1,9 @@
 """Figures to look at: attention, alignments, learning curves, positional encodings, schedules.
 
 Each function but `head_statistics` returns a `matplotlib.figure.Figure` and touches no global
-setting: save it with `figure.savefig("name.png")` or `"name.svg"`, or leave it as the last line of
-a notebook cell to see it. Tokens, names and titles may be in any script that an installed font has.
+setting. Save it with `figure.savefig("name.png")` or `"name.svg"`. In a notebook, leave it as the
+last line of a cell to see it. Tokens, names and titles may be in any script that an installed font
+has.
 """
 
 from keras_transformer.plots.attention import alignment, attention_heads

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tokens: TypeAlias = Sequence[str | bytes]
+"""The texts of the pieces of one sentence, as str or UTF-8."""
 
 
 def attention_heads(

@@ -103,7 +103,7 @@ def head_focus(
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when there is no layer, one is no `HeadStatistics`, or they differ in their
+        ValueError: when there is no layer, one is not a `HeadStatistics`, or they differ in their
             number of heads.
         ImportError: when matplotlib is not installed.
 

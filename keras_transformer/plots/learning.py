@@ -1,4 +1,4 @@
-"""Learning curves of a training, or of several to compare, over the epochs."""
+"""Learning curves of a training run, or of several to compare, over the epochs."""
 
 import csv
 import math
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# What `fit` returned, its `history` dict of lists, a list of dicts, or the path of a CSV file.
 History: TypeAlias = Any
+"""What `fit` returned, its `history` dict of lists, a list of dicts, or the path of a CSV file."""
+
 Columns: TypeAlias = dict[str, np.ndarray]  # a value an epoch, NaN where none was measured
 
 METRICS = ("loss", "perplexity", "accuracy", "exact_match", "word_error_rate", "bleu", "chrf")
@@ -52,8 +53,8 @@ def learning_curve(history: History) -> "Figure":
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when `history` is none of these, there is no `loss`, no epoch, or a value is no
-            number.
+        ValueError: when `history` is none of these, there is no `loss`, no epoch, or a value is not
+            a number.
         ImportError: when matplotlib is not installed.
 
     Example:
@@ -91,7 +92,7 @@ def learning_curves(histories: Mapping[str, History]) -> "Figure":
     Returns: a `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: when `histories` is no dict of at least one, or a history cannot be drawn.
+        ValueError: when `histories` is not a dict of at least one, or a history cannot be drawn.
         ImportError: when matplotlib is not installed.
 
     Example:

@@ -11,7 +11,8 @@ from keras_transformer.plots.drawing import add_legend, curve_style, figure_clas
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Schedule: TypeAlias = Callable[[int], Any]  # from a step to its learning rate
+Schedule: TypeAlias = Callable[[int], Any]
+"""From a step to its learning rate, as `WarmupSchedule`."""
 
 
 def schedule(

@@ -105,7 +105,8 @@ def test_gradients_of_the_weights_are_those_of_the_layer(similarity):
     query, memory = query[:3], memory[:3]
     weights, norms = scaling.weights_and_gradients(similarity, query, memory)
     keras.utils.set_random_seed(0)
-    of_layer = SimilarityAttention(similarity)(query[:, None], memory)[1]
+    attention = SimilarityAttention(similarity)
+    of_layer = attention(query[:, None], memory, return_attention_scores=True)[1]
     np.testing.assert_allclose(weights, np.asarray(of_layer)[:, 0], atol=1e-5)
     step, gradients = 1e-6, []  # by central differences, a number of the query at a time
     for shift in step * np.eye(5):

@@ -150,7 +150,7 @@ def test_before_the_swap_to_a_moving_average_it_goes_on_but_for_rounding(tmp_pat
 
 def test_behind_that_swap_it_is_refused(tmp_path):
     """It would save the average as the weights, and a resumed training would go on with it."""
-    with pytest.raises(ValueError, match="put ExactResume before .* other weights, by up to"):
+    with pytest.raises(ValueError, match="Put ExactResume before .* other weights, by up to"):
         train_with_moving_average(tmp_path, 2, "behind")
 
 
