@@ -4,10 +4,10 @@
 
 Each measurement is a process of its own, in turns, and prints one line of JSON. The tables follow.
 
-Training: random ids, 32,768 positions of the target an update, lengths from 60 to 100 % of 64, a
-vocabulary of 32,000 for both sides and the output. Dropout is 0.1, label smoothing 0.1, Adam.
-Ours goes through `model.fit` on JAX in `mixed_bfloat16`. PyTorch's `nn.Transformer` attends by
-`scaled_dot_product_attention` under autocast, with fused Adam. `peak` is the share of the chip's
+Training: random ids in rows of 60 to 100 % of 64 tokens. An update has 32,768 positions of the
+target. Both sides and the output share a vocabulary of 32,000. Dropout is 0.1, label smoothing 0.1,
+Adam. Ours goes through `model.fit` on JAX in `mixed_bfloat16`. PyTorch's `nn.Transformer` attends
+by `scaled_dot_product_attention` under autocast, with fused Adam. `peak` is the share of the chip's
 bfloat16 products: three forward passes of products, padding included, by the seconds of a step.
 
 Decoding: a model of random weights in bfloat16, a source of 64 and exactly 64 tokens of output.
@@ -204,7 +204,7 @@ def torch_training(size: str, compiled: bool) -> dict:
 
 
 def training_line(size: str, seconds: float, first: float, device: str) -> dict:
-    """What is known of a training."""
+    """What is known of a training run."""
     peak = next((value for name, value in PEAKS.items() if name in device), None)
     products = step_products(**SIZES[size])
     return {

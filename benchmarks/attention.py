@@ -3,9 +3,9 @@
     python -m benchmarks.attention [--seconds 2] [--backends tensorflow jax torch]
 
 Self-attention, float32, a padding mask, the same weights' shapes, gradients by
-the weights and the input. Each backend runs in a process
-of its own; within it the layers take turns and medians are compared, so that the ratios hold
-while the machine's speed drifts. A ratio below 1 says that ours is faster.
+the weights and the input. Each backend runs in a process of its own. Within it the layers take
+turns and medians are compared, so ratios hold while the machine's speed drifts. A ratio below 1
+says that ours is faster.
 """
 
 import argparse

@@ -32,7 +32,7 @@ TEXTS = {1: 16, 8: 64}  # that are translated in a turn, by size of batch
 NUM_TEST = 1000
 SECONDS = 60.0  # of the turns of all exports
 TASKS = {"dates": "exact match", "multi30k": "BLEU"}
-# Both are short: neither the rate nor the dropout is that of a training of an hour.
+# Both are short: neither the rate nor the dropout is that of a training run of an hour.
 RECIPES = {
     "dates": dict(preset="dates", batches_per_epoch=240),
     "multi30k": dict(
@@ -76,7 +76,7 @@ def main():
 
 
 def settings_of(task, data, epochs):
-    """The settings of the teacher. The validation pairs are the test of Multi30K's trainings."""
+    """The settings of the teacher. Validation pairs are the test of the runs on Multi30K."""
     files = {}
     if task == "multi30k":
         files = {part: pair_of(data, name) for part, name in (("train", "train"), ("test", "val"))}

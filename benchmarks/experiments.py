@@ -1,4 +1,4 @@
-"""What the experiments share: results that survive a stop, trainings with many seeds, tables."""
+"""What the experiments share: results that survive a stop, runs with many seeds, tables."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def compiled(model, d_model, peak, warmup):
     """Compiles a model with a warm-up to the learning rate `peak`; returns it."""
     scale = peak * (d_model * warmup) ** 0.5
     adam = keras.optimizers.Adam(WarmupSchedule(d_model, warmup, scale), **ADAM)
-    # Without XLA: these trainings are too short to earn its compilations back.
+    # Without XLA: these runs are too short to earn its compilations back.
     model.compile(adam, MaskedCrossentropy(), jit_compile=False)
     return model
 

@@ -3,8 +3,8 @@
     python -m benchmarks.long_sequences [--window 128] [--lengths 1024 2048 ...] [--picture FILE]
 
 Self-attention at inference, one row, d_model 256, 4 heads, float32. Each measurement is a process
-of its own, so that its peak memory is its own; what the process holds before the first call is
-taken off.
+of its own, so its peak memory is its own. What the process holds before the first call is
+subtracted.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     python -m benchmarks.mutations --output runs/mutations --whole   # the survivors, by all tests
 
 Each fault replaces one piece of text of one file. It is found when a test fails. First the tests
-beside the file run, or those that its row names; with `--whole` the whole default selection runs
+beside the file run, or those that its row names. With `--whole` the whole default selection runs
 for the faults that these did not find. What is done stands in `found.csv` and is not done again.
 """
 

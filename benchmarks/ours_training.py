@@ -2,13 +2,13 @@
 
     python -m benchmarks.ours_training --size tiny [--policy mixed_bfloat16] [--no-jit]
 
-Random ids with about a fifth of padding, a vocabulary for each side, the output tied to the
-target's, label smoothing 0.1, Adam: the sizes and the data of the peers' scripts. Dropout 0.1 is
-wherever one of the peers has it: on embeddings and sub-layers, as all; on attention weights, as the
-Keras peers and PyTorch; on inner layers, as PyTorch. With --texts the ids are made of as many
-words, by `translation_dataset`, and what a user's training measures is measured. With --as-keras a
-part of ours is computed as Keras does it, which tells what that part is worth. Prints one line of
-JSON.
+Sizes and data are those of the peers' scripts: random ids with about a fifth of padding. Each side
+has a vocabulary, and the output is tied to the target's. Label smoothing is 0.1, the optimizer
+Adam. Dropout 0.1 is wherever one of the peers has it. All have it on embeddings and sub-layers. The
+Keras peers and PyTorch have it on attention weights, and PyTorch on inner layers. With --texts the
+ids are made of as many words, by `translation_dataset`, and what a user's training measures is
+measured. With --as-keras a part of ours is computed as Keras does it, which tells what that part is
+worth. Prints one line of JSON.
 """
 
 import argparse

@@ -6,9 +6,9 @@
 `benchmarks.training` starts it. The first two options are for a script of Keras that has none of
 its own. The script's line of JSON has `dropout` besides.
 
-On JAX `fit` goes around the model's `__call__` (Keras 3.15), so a model that leaves it to Keras to
-hand `training` on to its layers, as the tutorial's, trains with all dropout off. --drop turns it on
-in every layer, so that the peer does the work of the others. With --texts a script of Keras on
+On JAX `fit` goes around the model's `__call__` (Keras 3.15). The tutorial's model leaves it to
+Keras to pass `training` to its layers, so it trains with all dropout off. --drop turns dropout on
+in every layer, so the peer does the work of the others. With --texts a script of Keras on
 TensorFlow is given the batches that `benchmarks.ours_training --texts` makes of texts, and measures
 nothing besides its loss.
 """

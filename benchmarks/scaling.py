@@ -59,8 +59,8 @@ def normal_vectors(width):
 def scores_and_slopes(similarity, query, memory):
     """The scores of an untrained attention, (rows, keys), and their gradients by the query.
 
-    The gradients are (rows, keys, width): the key itself for a dot product, divided by the root of
-    its width when scaled, and what comes back through tanh for the additive similarity.
+    The gradients are (rows, keys, width). That of a dot product is the key, divided by the root of
+    its width when scaled. That of the additive similarity comes back through tanh.
     """
     if similarity == "additive":
         keras.utils.set_random_seed(0)
@@ -77,9 +77,9 @@ def scores_and_slopes(similarity, query, memory):
 def weights_and_gradients(similarity, query, memory):
     """The weights of an untrained attention, (rows, keys), and the norms of their gradients.
 
-    The gradient of the weights w by the query q is a matrix with a row for each key,
-    dw_j/dq = w_j (ds_j/dq - sum_i w_i ds_i/dq) for scores s; its norm is the root of the sum of all
-    squares, one number a query. Where it is near 0, no gradient passes from the weights to q.
+    The gradient of the weights w by the query q is a matrix with a row for each key. For scores s,
+    `dw_j/dq = w_j (ds_j/dq - sum_i w_i ds_i/dq)`. Its norm is the root of the sum of all squares,
+    one number a query. Where it is near 0, no gradient passes from the weights to q.
     """
     scores, slopes = scores_and_slopes(similarity, query, memory)
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -92,8 +92,8 @@ def weights_and_gradients(similarity, query, memory):
 def start_of(similarity, width):
     """What an untrained attention gives for normal queries and keys of variance 1.
 
-    Returns the mean entropy of its weights in nats, and of the norm of their gradient by the query
-    the mean, the 10 % quantile, the median and the 90 % quantile over the queries.
+    Returns the mean entropy of its weights in nats, and figures of the norm of their gradient. They
+    are the mean, the 10 % quantile, the median and the 90 % quantile over the queries.
     """
     weights, norms = weights_and_gradients(similarity, *normal_vectors(width))
     entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=-1).mean()

@@ -4,8 +4,8 @@
     python -m benchmarks.serving_load runs/x/export --texts test.en --seconds 120 --clients 16
 
 Every answer, text and score, is compared with the one that a single client got before. The server
-compiles every shape before it serves; its memory, and the shapes that it compiled, are read while
-it works and must stand still after the first quarter.
+compiles every shape before it serves. While it works its memory and the number of compiled shapes
+are read. Both must stand still after the first quarter.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     python -m benchmarks.statements [NAME ...] [--seeds 1 2 3] [--results FILE] [--pictures DIR]
 
-Names: long (attention helps most on long sequences), scaling (dot products need scaling as they
-grow wide, additive similarity does not), and those of benchmarks.variants, about the parts of a
-Transformer: heads, key_width, positions, positions_long, sum, dropout, dropout_long, size. Without
-names: all. Without --seeds each has those of docs/lab/comparison.md.
+Two names: long (attention helps most on long sequences) and scaling (wide dot products need it,
+additive similarity does not). Those of benchmarks.variants are about the parts of a Transformer:
+heads, key_width, positions, positions_long, sum, dropout, dropout_long, size. Without names: all.
+Without --seeds each has those of docs/lab/comparison.md.
 
 Results stay in FILE: stopped, or with more seeds, the same command goes on with what is missing.
 Where nothing is, it trains nothing. The tables of docs/lab/comparison.md and their pictures come
@@ -13,7 +13,7 @@ from
 
     python -m benchmarks.statements --results benchmarks/results/statements.jsonl
 
-One thread, TensorFlow without XLA, so that the seconds of the processor say what a training costs.
+One thread, TensorFlow without XLA, so that the seconds of the processor say what a run costs.
 """
 
 import argparse

@@ -5,9 +5,9 @@
 Each layout of the matrices, "rows" and "columns", has a table: `keras-transformer export --layout`
 takes the faster one. A step is the difference of two searches of 40 and 8 forced tokens, a
 thirty-second of it: encoder and start are left out. Its products alone are the decoder's
-projections and logits, one after the other, compiled by XLA too. The limits are what the machine
-multiplies and reads, measured here on large matrices: all products of a step at that speed, and all
-its weights read once.
+projections and logits, one after the other, compiled by XLA too. One limit is the time for all
+products of a step, the other the time to read all its weights once. Both speeds are measured here
+on large matrices.
 """
 
 import argparse

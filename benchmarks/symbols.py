@@ -54,8 +54,8 @@ def lookups(count, num_entries, seed):
 def lookup_model(similarity, d_k):
     """One attention that must learn which query means which key; its vectors have d_k numbers.
 
-    The vectors of queries and keys are apart and start with mean 0 and variance 1, as the paper
-    takes those that meet in a product to have. The output has one logit for each value.
+    The vectors of queries and keys are apart. They start with mean 0 and variance 1, as the paper
+    assumes of vectors in a dot product. The output has one logit for each value.
     """
     query, keys, values = (keras.Input((size,), dtype="int32") for size in (1, None, None))
     normal = keras.initializers.RandomNormal
@@ -63,7 +63,8 @@ def lookup_model(similarity, d_k):
         keras.layers.Embedding(NUM_KEYS, d_k, normal(stddev=1.0), name=name)(ids)
         for name, ids in (("queries", query), ("keys", keys))
     )
-    _, weights = SimilarityAttention(similarity)(queries, memory)
+    attention = SimilarityAttention(similarity)
+    _, weights = attention(queries, memory, return_attention_scores=True)
     read = keras.ops.matmul(weights, keras.layers.Embedding(NUM_VALUES, VALUE_WIDTH)(values))
     answer = keras.layers.Dense(NUM_VALUES)(read[:, 0])
     return keras.Model([query, keys, values], answer)

@@ -21,8 +21,8 @@ THREADS = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores
 def threads_of(script):
     """The environment in which a peer's script has both cores.
 
-    OpenMP may bind what computes with it. TensorFlow and JAX have threads of their own, and
-    KerasHub loads an OpenMP that would bind the process, all of these threads included, to a core.
+    OpenMP may bind what computes with it. TensorFlow and JAX have threads of their own. KerasHub
+    loads an OpenMP that would bind the process, with all of these threads, to one core.
     """
     return {} if script.startswith("keras") else THREADS
 

@@ -3,16 +3,17 @@
     python -m benchmarks.training [--peers DIR] [--peer-python PYTHON] [--sizes tiny base]
         [--only NAME ...]
 
-Sizes, data and losses are those of the peers' scripts, which `--peers` names: tiny has d_model 128,
-4+4 layers and 128 pairs of 16+16 tokens, base 512, 6+6 and 32 of 32+32; 8,000 tokens, a vocabulary
-for each side, dropout and label smoothing 0.1, Adam. Every measurement is a process of its own, all
-take turns in each round; speeds are medians of the rounds, ratios medians of those of each round.
-Leave the machine alone meanwhile: a line says so where a peer found that other processes took more
-than a tenth of a core. Compilations are those of XLA. Ours drops wherever one of the others does:
-embeddings, sub-layers, attention weights and inner layers. Every contestant is checked to have its
-dropout on: two steps of `fit` that learn nothing differ. All that are "from texts" are given the
-same batches by the same dataset; ours measures perplexity and padding besides. Three of ours are
-computed in one part as Keras does it, which tells what that part is worth.
+Sizes, data and losses are those of the peers' scripts, which `--peers` names. Tiny has d_model 128,
+4+4 layers and 128 pairs of 16+16 tokens. Base has d_model 512, 6+6 layers and 32 pairs of 32+32
+tokens. Each side has a vocabulary of 8,000; dropout and label smoothing are 0.1, the optimizer
+Adam. Every measurement is a process of its own, and all take turns in each round. Speeds are
+medians over the rounds, and ratios are medians of the ratios of each round. Leave the machine alone
+meanwhile: a line says so where a peer found that other processes took more than a tenth of a core.
+Compilations are those of XLA. Ours drops wherever one of the others does: embeddings, sub-layers,
+attention weights and inner layers. Every contestant is checked to have its dropout on: two steps of
+`fit` that learn nothing differ. All that are "from texts" are given the same batches by the same
+dataset; ours measures perplexity and padding besides. Three of ours are computed in one part as
+Keras does it, which tells what that part is worth.
 """
 
 import argparse
