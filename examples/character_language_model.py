@@ -1,9 +1,9 @@
 """Learns to write English: a character language model from `Decoder` alone, without a memory.
 
 The text is the reference manual that every Python holds for `help()`, the last tenth held out.
-Rotary positions turn queries and keys, and attention looks back over a window, so that the model
-writes on for longer than the rows it was trained on. Runs on any Keras backend, on two cores in
-about two minutes with TensorFlow; nothing to download:
+Rotary positions turn queries and keys, and attention looks back over a window. So the model can
+write longer texts than the rows it was trained on. Runs on any Keras backend, on two cores in about
+two minutes with TensorFlow; nothing to download:
 
     python examples/character_language_model.py
 """
@@ -66,7 +66,7 @@ def main():
 
 
 def validation_rows(ids, start):
-    """Returns inputs and labels of which each character from `start` on counts once.
+    """Returns inputs and labels; each character from `start` on counts once.
 
     The rows overlap by half and only their second half counts, so that every character is read
     with at least half a row before it. Labels that do not count are 0, as padding.

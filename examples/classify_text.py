@@ -1,9 +1,9 @@
 """Tells languages apart: a text classifier from `Encoder`, in a functional Keras model.
 
-The texts are dates, times, numbers and amounts of money as CLDR writes them in twelve languages,
-four Romance, four Scandinavian and four Slavic ones that share an alphabet and much else. The
-model reads characters. The training never shows a text of the test, though it may show the same
-day in another language or style. About a minute on two cores, nothing to download:
+The texts are dates, times, numbers and amounts of money as CLDR writes them in twelve languages.
+Four are Romance, four Scandinavian and four Slavic; they share an alphabet and much else. The model
+reads characters. The training never shows a text of the test, though it may show the same day in
+another language or style. About a minute on two cores, nothing to download:
 
     python examples/classify_text.py
 """

@@ -32,7 +32,7 @@ GREY, BLUE, ORANGE = "#777777", "#0072B2", "#D55E00"  # told apart by all eyes
 
 
 class Series(NamedTuple):
-    """Series of which the model sees the history, padded on the left: all end at the present."""
+    """Series whose history the model sees, padded on the left: all end at the present."""
 
     history: np.ndarray  # (series, LONGEST), NaN at padding
     padding_mask: np.ndarray  # (series, LONGEST), True at values

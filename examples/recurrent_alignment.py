@@ -70,7 +70,7 @@ def main():
 
 
 def draw_alignment(model, tokenizer, attention):
-    """Returns the figure of which source characters each output character comes from."""
+    """Draws the source characters that each output character comes from."""
     source_ids = [*tokenizer.tokenize([TEXT])[0].numpy(), tokenizer.eos_id]
     result = model.generate(np.array([source_ids]), BeamSearch(4, return_alignments=True))
     length = int(result.lengths[0, 0])

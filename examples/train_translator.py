@@ -76,8 +76,8 @@ validation_data = batches(validation, max_shapes=1)
 # %% [markdown]
 # ## The model and its training
 #
-# The learning rate rises for 300 updates and falls as the inverse square root after them, which is
-# equation 3 of "Attention Is All You Need". The loss is the mean over real tokens.
+# The learning rate follows equation 3 of "Attention Is All You Need". It rises for 300 updates and
+# then falls as their inverse square root. The loss is the mean over real tokens.
 
 # %%
 model = Transformer(

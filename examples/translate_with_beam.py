@@ -34,8 +34,7 @@ class SavedModelHandler(ModelHandler):
     def run_inference(self, batch, model, inference_args=None):
         import tensorflow as tf
 
-        texts = tf.constant([text.encode() for text in batch])
-        found = model.signatures["serving_default"](text=texts)
+        found = model.signatures["serving_default"](text=tf.constant(batch))
         columns = batch, found["translation"].numpy(), found["truncated"].numpy()
         for text, translation, is_too_long in zip(*columns, strict=True):
             yield PredictionResult(text, None if is_too_long else translation.decode())
@@ -46,7 +45,13 @@ class SavedModelHandler(ModelHandler):
 
 def as_json(result):
     """A line of the output; null is the translation of a text that is too long."""
-    return json.dumps({"text": result.example, "translation": result.inference}, ensure_ascii=False)
+    row = {"text": result.example.decode(errors="replace"), "translation": result.inference}
+    return json.dumps(row, ensure_ascii=False)
+
+
+def address(path):
+    """A path that workers in other directories understand; `gs://...` stays as it is."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def main():
@@ -59,10 +64,10 @@ def main():
     with beam.Pipeline(options=PipelineOptions(options)) as pipeline:
         translated = (
             pipeline
-            | beam.io.ReadFromText(args.texts)
-            | RunInference(SavedModelHandler(os.path.abspath(args.export)))
+            | beam.io.ReadFromText(address(args.texts), coder=beam.coders.BytesCoder())
+            | RunInference(SavedModelHandler(address(args.export)))
         )
-        _ = translated | beam.Map(as_json) | beam.io.WriteToText(args.output, ".jsonl")
+        _ = translated | beam.Map(as_json) | beam.io.WriteToText(address(args.output), ".jsonl")
         counts = translated | beam.combiners.Count.Globally()
         _ = counts | beam.Map(lambda count: print(f"{count:,} lines translated", flush=True))
 

@@ -1,11 +1,11 @@
 """Translates a collection of text files on a Ray cluster, by an export of this package.
 
-    pip install "ray[data]" tensorflow tensorflow-text
+    pip install "ray[data]" "tensorflow<2.22" "tensorflow-text<2.22"
     python examples/translate_with_ray.py runs/en-de/export/1 crawl crawl.de --actors 4
 
 Each actor opens the model once and takes a processor; leave one for reading and writing. The
-rows of the Parquet files in the output keep the order of the lines. Without a cluster, Ray uses
-the processors of this machine.
+rows of the Parquet files in the output keep the order of the lines. A worker holds a whole file of
+texts, plain or gzip. Without a cluster, Ray uses the processors of this machine.
 """
 
 import argparse
@@ -33,6 +33,18 @@ class Translate:
         return batch
 
 
+def split_lines(file):
+    """The rows of a file. Only line feeds end a line: `read_text` also splits at U+2028."""
+    lines = file["bytes"].decode("utf-8-sig", errors="replace").split("\n")
+    for text in lines if lines[-1] else lines[:-1]:
+        yield {"text": text.rstrip("\r")}
+
+
+def address(path):
+    """A path that workers in other directories understand; `gs://...` stays as it is."""
+    return path if "://" in path else os.path.abspath(path)
+
+
 def main():
     """Reads lines, translates them, and writes Parquet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -43,17 +55,15 @@ def main():
     parser.add_argument("--batch-size", type=int, default=512, help="lines at a time")
     args = parser.parse_args()
     ray.data.DataContext.get_current().execution_options.preserve_order = True
-    lines = ray.data.read_text(
-        os.path.abspath(args.texts), encoding="utf-8", drop_empty_lines=False
-    )
+    lines = ray.data.read_binary_files(address(args.texts)).flat_map(split_lines)
     translated = lines.map_batches(
         Translate,
-        fn_constructor_args=(os.path.abspath(args.export),),
+        fn_constructor_args=(address(args.export),),
         compute=ray.data.ActorPoolStrategy(size=args.actors),
         batch_size=args.batch_size,
     )
-    translated.write_parquet(os.path.abspath(args.output))
-    print(f"{ray.data.read_parquet(os.path.abspath(args.output)).count():,} lines translated")
+    translated.write_parquet(address(args.output))
+    print(f"{ray.data.read_parquet(address(args.output)).count():,} lines translated")
 
 
 if __name__ == "__main__":
