@@ -2,6 +2,7 @@
 
 Plain Python: the pictures are text, and the same at every run. `python docs/figures.py --record`
 first trains on dates and translates, and keeps what the commands print in docs/recording.txt.
+`--card` draws the card that other sites show beside a link, with matplotlib.
 Colours are those of Okabe and Ito, which people with any colour vision can tell apart.
 """
 
@@ -22,6 +23,7 @@ EPOCH = re.compile(r"^  epoch (\d+): validation .*$", re.MULTILINE)
 # Neither an example, nor Keras's progress, nor too long for a terminal.
 OTHER = re.compile(r"(?!    (?:source|translated|reference) |Epoch \d|\d+/\d+ |  epoch \d).{1,100}")
 INK, GREY = "#1f2933", "#5b6670"
+BARS = ((8, 36, BLUE), (8, 24, ORANGE), (36, 36, BLUE), (36, 24, ORANGE), (36, 12, GREEN))
 BATCH = 32_768  # target tokens of a device's step
 # Parameters with a vocabulary of 32,000, tokens a second of one H100, colour and mark.
 SIZES = {"base": (60.5e6, 621_983, BLUE, "circle"), "big": (209e6, 284_910, ORANGE, "square")}
@@ -155,15 +157,15 @@ def architecture():
 
 def recording(text):
     """Gives a terminal in which the lines of a recording appear one after the other."""
-    lines, rows, time = text.rstrip("\n").split("\n"), [], 0.4
+    lines, rows, time = text.rstrip("\n").split("\n"), [], 0.0
     for number, line in enumerate(lines):
         command = line.startswith("$ ")
-        time += 0.9 if command else 0.3
+        time += (0.9 if command else 0.3) if number else 0.0  # the first command is there at once
         color = "#ffffff" if command else "#b9c4cf"
+        moves = f" class='line' style='animation-delay:{time:.2f}s'" if number else ""
         prompt = f"<tspan fill='#56b4e9'>$ </tspan>{html.escape(line[2:])}"
         rows.append(
-            f"<text class='line' style='animation-delay:{time:.2f}s' x='20' y='{62 + 20 * number}' "
-            f"fill='{color}' xml:space='preserve'>"
+            f"<text{moves} x='20' y='{62 + 20 * number}' fill='{color}' xml:space='preserve'>"
             f"{prompt if command else html.escape(line)}</text>\n"
         )
     width, height = 40 + 8.05 * max(map(len, lines)), 76 + 20 * len(lines)
@@ -244,12 +246,36 @@ def mark(x, y, size):
 
 def favicon():
     """Gives the mark of the site: two stacks, and the memory between them."""
-    bars = ((8, 36, BLUE), (8, 24, ORANGE), (36, 36, BLUE), (36, 24, ORANGE), (36, 12, GREEN))
     body = "<rect width='64' height='64' rx='12' fill='#ffffff'/>\n" + "".join(
         f"<rect x='{x}' y='{y}' width='20' height='9' rx='2' fill='{color}'/>\n"
-        for x, y, color in bars
+        for x, y, color in BARS
     )
     return document(64, 64, "keras_transformer", body)
+
+
+def card(file):
+    """Draws the card for links, 1200 x 630 pixels: the name, what it does, and one alignment."""
+    from matplotlib.figure import Figure
+    from matplotlib.image import imread
+
+    figure = Figure(figsize=(12, 6.3), dpi=100, facecolor="white")
+    figure.text(0.06, 0.77, "keras_transformer", fontsize=38, weight="bold", color=INK)
+    words = (
+        "Train a text-to-text Transformer with Keras 3.",
+        "Serve it as a SavedModel: strings in, strings out.",
+        "TensorFlow, JAX and PyTorch.",
+    )
+    for number, line in enumerate(words):
+        figure.text(0.06, 0.63 - 0.085 * number, line, fontsize=18, color=GREY)
+    bars = figure.add_axes((0.06, 0.1, 0.16, 0.2))
+    for x, y, color in BARS:
+        bars.barh(y, 20, height=9, left=x, color=color)
+    bars.set(xlim=(8, 56), ylim=(50, 6))
+    bars.set_axis_off()
+    picture = figure.add_axes((0.58, 0.06, 0.4, 0.88))
+    picture.imshow(imread(DOCS / "pictures" / "alignment_korean.png"))
+    picture.set_axis_off()
+    figure.savefig(file, metadata={"Software": None})
 
 
 def record():
@@ -305,8 +331,12 @@ def main():
     """Writes the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", action="store_true", help="run the commands again, first")
-    if parser.parse_args().record:
+    parser.add_argument("--card", action="store_true", help="draw pictures/card.png too")
+    options = parser.parse_args()
+    if options.record:
         RECORDING.write_text(record(), encoding="utf-8")
+    if options.card:
+        card(DOCS / "pictures" / "card.png")
     pictures = {
         "pictures/architecture.svg": architecture(),
         "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),

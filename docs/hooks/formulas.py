@@ -21,6 +21,8 @@ FORMULA = re.compile(
 NAME = "<mi>(?:ln|sin|cos|tanh)</mi>"
 BEFORE = re.compile(f"(</m(?:i|n|sub)>)({NAME})")
 AFTER = re.compile(f"({NAME})(?=<m(?:i|n|frac)>)")
+# Bars of a norm, which would stretch to the line's height and lie over what they enclose.
+BAR = re.compile("<mo>(&#x02016;|&#x0007C;|\\|)</mo>")
 NARROW = '<mspace width="0.167em"/>'
 FONT = "STIXTwoMath-Regular.ttf"
 
@@ -30,6 +32,7 @@ def mathml(latex, display):
     element = convert(latex.strip(), display="block" if display else "inline")
     if "\\" in html.unescape(element):
         raise ValueError(f"a formula must be LaTeX that becomes MathML. Received: {latex}")
+    element = BAR.sub(r'<mo stretchy="false" lspace="0.1em" rspace="0.1em">\1</mo>', element)
     return AFTER.sub(rf"\1{NARROW}", BEFORE.sub(rf"\1{NARROW}\2", element))
 
 

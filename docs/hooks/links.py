@@ -1,8 +1,8 @@
 """Makes links between files of the repository links between pages of the site.
 
 On GitHub a link such as `../examples/README.md` leads to the file. The site has a page for each
-such file too: of a Markdown file the page, README.md being the first one, and of any other file its
-text, below `source/`.
+such file too. A Markdown file becomes a page, and README.md the first one. The text of any other
+file is below `source/`.
 """
 
 import posixpath
