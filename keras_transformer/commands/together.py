@@ -92,9 +92,16 @@ def ending_at_once(advice: str, say: Callable[[str], str]) -> Iterator[None]:
 
 
 def leave(line: str, status: int, seconds: float = 0) -> NoReturn:
-    """Prints a line and ends the process, now or so many seconds later."""
+    """Prints a line, the last one, and ends the process, now or so many seconds later.
+
+    Threads of JAX may still write what the end of another process means to them. Their standard
+    error leads nowhere before the line is written.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    print(" ".join(line.split()), file=sys.stderr, flush=True)
+    sys.stderr.flush()
+    own, nowhere = os.dup(sys.stderr.fileno()), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.write(own, f"{' '.join(line.split())}\n".encode(errors="replace"))
     time.sleep(seconds)
     os._exit(status)
