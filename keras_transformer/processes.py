@@ -9,9 +9,10 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
@@ -142,7 +143,8 @@ def answer_items() -> None:
     items, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(BrokenPipeError, EOFError):
-        function = pickle.load(items)
+        with starting_quietly():
+            function = pickle.load(items)
         while True:
             item = pickle.load(items)
             try:
@@ -152,6 +154,33 @@ def answer_items() -> None:
             except Exception as error:
                 answer = "raised", error
             send(answers, answer)
+
+
+@contextmanager
+def starting_quietly() -> Iterator[None]:
+    """Shows what is written to the standard error, by libraries in C too, only on an exception.
+
+    TensorFlow writes lines at its start that TF_CPP_MIN_LOG_LEVEL does not stop. With another
+    value than 3, all is shown.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "3":
+        yield
+        return
+    sys.stderr.flush()
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            sys.stderr.flush()
+            held.seek(0)
+            os.write(own, held.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(own, 2)
+            os.close(own)
 
 
 def send(stream: Any, value: Any) -> None:

@@ -20,6 +20,16 @@ class Double:
         return 2 * item
 
 
+class Noisy(Double):
+    """Writes a line past Python when it is read in a process, where it may then fail."""
+
+    def __setstate__(self, state):
+        self.__dict__ = state
+        os.write(2, b"a stray line\n")
+        if self.bad:
+            raise ImportError(self.bad)
+
+
 def read_variable(item, tell):
     """Returns a variable of the environment."""
     return os.environ.get(item)

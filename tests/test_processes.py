@@ -4,8 +4,13 @@ import os
 
 import pytest
 
-from keras_transformer.processes import Died, call_in_processes, count_processors
-from tests.doubling import Double, read_variable
+from keras_transformer.processes import (
+    Died,
+    call_in_processes,
+    count_processors,
+    starting_quietly,
+)
+from tests.doubling import Double, Noisy, read_variable
 
 
 def test_each_item_has_its_result_and_every_process_works():
@@ -52,3 +57,33 @@ def test_processes_share_the_processors_and_have_variables_of_their_own(monkeypa
     found = dict(call_in_processes(read_variable, items, 2, print, variables))
     threads = str(max(1, count_processors() // 2))
     assert found == {"CHANGED": "there", "KEPT": "here", "OMP_NUM_THREADS": threads}
+
+
+@pytest.mark.parametrize("level", ["3", "0"])
+def test_what_libraries_write_at_the_start_is_shown_only_where_it_fails(capfd, monkeypatch, level):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", level)
+    assert dict(call_in_processes(Noisy(), [1], 1, print)) == {1: 2}
+    shown = "" if level == "3" else "a stray line\n"
+    assert capfd.readouterr().err == f"{shown}a library prints this\n"
+    found = dict(call_in_processes(Noisy(bad="no library"), [1], 1, print))
+    assert found == {1: Died("with status 1")}
+    err = capfd.readouterr().err
+    assert err.startswith("a stray line\n")
+    assert err.endswith("ImportError: no library\n")
+
+
+def test_what_libraries_print_is_shown_where_an_import_fails(capfd, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    with starting_quietly():
+        os.write(2, b"a stray line\n")
+    assert capfd.readouterr().err == ""
+
+    def fail():
+        with starting_quietly():
+            os.write(2, b"the reason\n")
+            raise ImportError("no Keras")
+
+    with pytest.raises(ImportError, match="no Keras"):
+        fail()
+    os.write(2, b"later\n")
+    assert capfd.readouterr().err == "the reason\nlater\n"

@@ -7,10 +7,11 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from keras_transformer.processes import starting_quietly
 
 if TYPE_CHECKING:
     from keras_transformer.decoding import Search
@@ -111,31 +112,13 @@ def use_a_backend() -> None:
 def import_keras() -> None:
     """Imports Keras and its backend without the lines that TensorFlow writes then.
 
-    They are shown when the import fails, and where the user sets TF_CPP_MIN_LOG_LEVEL below 3.
+    On every backend Keras imports TensorFlow when it sets a seed, where that is installed.
     """
-    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3":
-        with holding_back_errors():
-            importlib.import_module("keras")
-
-
-@contextlib.contextmanager
-def holding_back_errors() -> Iterator[None]:
-    """Shows what is written to the standard error, by libraries in C too, only on an exception."""
-    sys.stderr.flush()
-    own = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            sys.stderr.flush()
-            held.seek(0)
-            os.write(own, held.read())
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(own, 2)
-            os.close(own)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with starting_quietly():
+        importlib.import_module("keras")
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorflow")
 
 
 def check_files(*paths: str | None) -> None:
