@@ -76,7 +76,7 @@ def test_a_recording_shows_every_line_and_escapes_it(figures):
 
 def test_a_recording_keeps_the_first_example_of_few_epochs(figures):
     def epoch(number):
-        said = f"  epoch {number}: validation loss 0.5 a token, perplexity 1.65"
+        said = f"  epoch {number}: validation cross-entropy 0.5 a token, perplexity 1.65"
         examples = [f"    {part} {pair}" for pair in "ab" for part in ("source", "translated")]
         return [
             "Epoch 1/5",

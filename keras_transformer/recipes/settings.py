@@ -113,7 +113,7 @@ class Settings:
         seed: seed of weights, batches, dropout and what is held out.
         tensorboard: whether to write OUTPUT/tensorboard too.
         measure_every: translates the validation pairs every so many epochs and keeps the best
-            model. 0 keeps the model of the lowest validation loss.
+            model. 0 keeps the model of the lowest validation perplexity.
         average: keeps the mean of the weights of so many last epochs; 0: no mean.
         beam_size: number of hypotheses of the search; 1 is greedy.
         length_penalty: from 0 to 10; the larger, the longer the translations.

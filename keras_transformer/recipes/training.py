@@ -290,6 +290,11 @@ def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
         f"Training a model of {model.count_params():,} parameters ({settings.model_name}) on "
         f"{settings.backend}{compiling} ..."
     )
+    if settings.label_smoothing:
+        say(
+            f"  loss and val_loss include label smoothing {settings.label_smoothing:g}; "
+            "cross-entropy and perplexity do not"
+        )
     say_which_precision_pays(settings)
 
 
@@ -313,7 +318,7 @@ class KeepEpoch(keras.callbacks.Callback):
 
     It reads the `history` that `KeepHistory` writes before it. With `chooses` it keeps the model:
     the mean of the last epochs where there is an `average`, else that of the lowest validation
-    loss.
+    perplexity.
     """
 
     def __init__(
@@ -343,7 +348,7 @@ class KeepEpoch(keras.callbacks.Callback):
         elif self.chooses and (perplexity < best or not before):
             self.directory.save_model(self.model, "model.keras")
         say(
-            f"  epoch {epoch + 1}: validation loss {math.log(perplexity):.3f} a token, "
+            f"  epoch {epoch + 1}: validation cross-entropy {math.log(perplexity):.3f} a token, "
             f"perplexity {perplexity:.2f}{' (best so far)' if perplexity < best else ''}"
         )
         if not self.samples or (epoch + 1) % self.samples_every or not is_first():

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import importlib.util
 import json
+import math
 import re
 import shutil
 from types import SimpleNamespace
@@ -191,6 +192,27 @@ def test_settings_that_differ_are_refused_before_texts_are_read_and_the_files_st
         train(small(corpus), corpus)
     assert (output / "settings.toml").read_bytes() == before
     assert read_settings(output / "settings.toml")[1]["training_pairs"] == 198
+
+
+def test_the_loss_with_label_smoothing_is_told_from_the_cross_entropy(capsys, tmp_path):
+    model = SimpleNamespace(count_params=lambda: 1000, jit_compile=False)
+    training.announce(model, Settings.from_preset("dates", label_smoothing=0.1))
+    smoothed = "loss and val_loss include label smoothing 0.1; cross-entropy and perplexity do not"
+    assert smoothed in capsys.readouterr().out
+    training.announce(model, Settings.from_preset("dates", label_smoothing=0.0))
+    assert "smoothing" not in capsys.readouterr().out
+    keep = training.KeepEpoch(
+        SimpleNamespace(path=tmp_path),
+        [{}],
+        translate=list,
+        samples=[],
+        samples_every=1,
+        chooses=False,
+        average=None,
+    )
+    keep.on_epoch_end(0, {"val_loss": 3.0, "val_perplexity": math.e**2})
+    said = "  epoch 1: validation cross-entropy 2.000 a token, perplexity 7.39 (best so far)\n"
+    assert capsys.readouterr().out == said
 
 
 @pytest.mark.parametrize(
