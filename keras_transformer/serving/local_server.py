@@ -9,6 +9,7 @@ import contextlib
 import json
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from os import PathLike
 from pathlib import Path
@@ -54,8 +55,10 @@ def serve(
     signatures = load_signatures(directory)
     runner = SignatureRunner(signatures, options.batch_size, options.wait, options.queue)
     if options.warm_up:
-        say("Compiling for one short text and for several ...")
+        say("Compiling for one short text and for several: a minute, or more on a slow machine ...")
+        begun = time.monotonic()
         runner.warm_up()
+        say(f"Compiled in {time.monotonic() - begun:.0f} seconds.")
     if options.replay:
         say("Replaying the export's warm-up requests; each compiles ...")
         say(f"Replayed {runner.replay(directory)} requests.")

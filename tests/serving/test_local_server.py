@@ -43,6 +43,7 @@ class Server:
         while not lines or "Serving on" not in lines[-1]:
             lines.append(self.process.stdout.readline())
             assert lines[-1], f"the server ended: {lines}"
+        self.lines = lines
         self.request = self.process.stdout.readline()
         address = f"http://127.0.0.1:{self.port}"
         for _ in range(100):  # it says so just before it listens
@@ -106,6 +107,14 @@ def test_it_answers_as_python_does_in_both_forms(server):
     assert rows["predictions"][0]["translations"][0].startswith("G")
     status, rows = server.post({"instances": ["abc"]}, "/v1/models/translator/versions/2:predict")
     assert rows["predictions"][0]["translation"] == "CBA"
+
+
+def test_it_says_what_it_does_before_it_listens(server):
+    loading, compiling, compiled, serving = server.lines
+    assert loading.startswith("Loading ")
+    assert compiling.startswith("Compiling for one short text and for several")
+    assert re.fullmatch(r"Compiled in \d+ seconds\.\n", compiled)
+    assert serving.startswith("Serving on http://127.0.0.1:")
 
 
 def test_it_prints_a_request_that_can_be_pasted(server):
