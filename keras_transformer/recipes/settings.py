@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import math
+import operator
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
 
@@ -23,13 +24,29 @@ FORMS = ("identity", "nfc", "nfkc")  # normalizations that any vocabulary can ha
 RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")  # of sentencepiece, which a vocabulary holds
 
 
+class Bound(NamedTuple):
+    """A rule for numbers."""
+
+    words: str
+    holds: Callable[[Any, Any], bool]
+
+
+BOUNDS = {
+    "least": Bound("at least", operator.ge),
+    "above": Bound("above", operator.gt),
+    "most": Bound("at most", operator.le),
+    "below": Bound("below", operator.lt),
+}
+IN_WORDS = {2**32: "2**32", math.inf: "infinity"}
+
+
 def option(default: Any, **rules: Any) -> Any:
     """A field of `Settings` with rules for its value.
 
     Args:
         default: its value when nothing is said.
-        **rules: `choices`, `least` and `most`, which are allowed, `above` and `below`. `free` is
-            True for what may change when a run goes on.
+        **rules: `choices`, and numbers for the names of `BOUNDS`. `free` is True for what may
+            change when a run goes on.
     """
     return dataclasses.field(default=default, metadata=rules)
 
@@ -134,7 +151,7 @@ class Settings:
     >>> Settings(dropout=1.0)
     Traceback (most recent call last):
         ...
-    ValueError: `dropout` must be below 1. Received: dropout=1.0
+    ValueError: `dropout` must be at least 0 and below 1. Received: dropout=1.0
     """
 
     preset: str = "tiny"
@@ -507,16 +524,13 @@ def _check_rules(field: dataclasses.Field[Any], value: Any) -> None:
     for item in value if isinstance(value, tuple) else [value]:
         if "choices" in rules and item not in rules["choices"]:
             raise ValueError(_must(field.name, f"be one of {', '.join(rules['choices'])}", value))
-        if "least" in rules and not item >= rules["least"]:
-            raise ValueError(_must(field.name, f"be at least {rules['least']}", value))
-        if "most" in rules and not item <= rules["most"]:
-            raise ValueError(_must(field.name, f"be at most {rules['most']}", value))
-        if "above" in rules and not item > rules["above"]:
-            raise ValueError(_must(field.name, f"be above {rules['above']}", value))
-        if "below" in rules and not item < rules["below"]:
-            below = "2**32" if rules["below"] == 2**32 else rules["below"]
-            limit = "be a finite number" if below == math.inf else f"be below {below}"
-            raise ValueError(_must(field.name, limit, value))
+        bounds = [name for name in BOUNDS if name in rules]
+        if not all(BOUNDS[name].holds(item, rules[name]) for name in bounds):
+            limits = [IN_WORDS.get(rules[name], rules[name]) for name in bounds]
+            told = [
+                f"{BOUNDS[name].words} {limit}" for name, limit in zip(bounds, limits, strict=True)
+            ]
+            raise ValueError(_must(field.name, f"be {' and '.join(told)}", value))
 
 
 def _must(name: str, rule: str, value: Any) -> str:

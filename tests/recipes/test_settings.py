@@ -1,12 +1,19 @@
 import dataclasses
 import math
+import re
 import tomllib
 
 import numpy as np
 import pytest
 
 from keras_transformer.recipes.presets import PRESETS
-from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
+from keras_transformer.recipes.settings import (
+    BOUNDS,
+    FIELDS,
+    IN_WORDS,
+    Settings,
+    read_settings,
+)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +85,19 @@ TEXT = dict(train=("a", "b"))
         (dict(epochs=True), "`epochs` must be a whole number. Received: epochs=True"),
         (dict(lowercase="yes"), "`lowercase` must be a true or false. Received: lowercase='yes'"),
         (dict(train=3.5), "`train` must be a string. Received: train=3.5"),
-        (dict(dropout=1), "`dropout` must be below 1. Received: dropout=1.0"),
-        (dict(dropout=math.nan), "`dropout` must be at least 0. Received: dropout=nan"),
+        (dict(dropout=1), "`dropout` must be at least 0 and below 1. Received: dropout=1.0"),
+        (dict(dropout=math.nan), "`dropout` must be at least 0 and below 1. Received: dropout=nan"),
         (dict(minutes=0), "`minutes` must be above 0. Received: minutes=0.0"),
-        (dict(learning_rate=math.inf), "`learning_rate` must be a finite number"),
-        (dict(learning_rate=0), "`learning_rate` must be above 0"),
+        (
+            dict(learning_rate=math.inf),
+            "`learning_rate` must be above 0 and below infinity. Received: ",
+        ),
+        (dict(learning_rate=0), "`learning_rate` must be above 0 and below infinity. Received: "),
         (dict(max_length=10), "`max_length` must be at least 16"),
-        (dict(seed=2**32), r"`seed` must be below 2\*\*32"),
-        (dict(label_smoothing=1), "`label_smoothing` must be below 1"),
-        (dict(length_penalty=-1), "`length_penalty` must be at least 0"),
-        (dict(length_penalty=11), "`length_penalty` must be at most 10"),
+        (dict(seed=2**32), r"`seed` must be at least 0 and below 2\*\*32. Received"),
+        (dict(label_smoothing=1), "`label_smoothing` must be at least 0 and below 1. Received"),
+        (dict(length_penalty=-1), "`length_penalty` must be at least 0 and at most 10. Received"),
+        (dict(length_penalty=11), "`length_penalty` must be at least 0 and at most 10. Received"),
         (dict(vocab_size=4), "`vocab_size` must be at least 5"),
         (dict(TEXT, normalization="nfd"), "`normalization` must be one of identity, nfc, nfkc"),
         (
@@ -111,7 +121,10 @@ TEXT = dict(train=("a", "b"))
         (dict(TEXT, teacher="a", start_from="b"), "`teacher` goes without `start_from`"),
         (dict(d_model=30), "`d_model` must be a multiple of `num_heads`, 4"),
         (dict(speed=1), "`speed` is not a setting. The settings are preset, format"),
-        (dict(subword_dropout=(0.1, 1)), "`subword_dropout` must be below 1"),
+        (
+            dict(subword_dropout=(0.1, 1)),
+            "`subword_dropout` must be at least 0 and below 1. Received",
+        ),
         (dict(subword_dropout=(0.1, 0, 0)), "`subword_dropout` must be one rate, or two"),
         (dict(batches_per_epoch=3, accumulate=2), "must be a multiple of `accumulate`, 2"),
         (dict(accumulate=2, precision="mixed_float16"), "`accumulate` needs `precision`"),
@@ -160,6 +173,28 @@ def test_what_is_wrong_or_does_not_go_together_is_refused(given, message):
     given = {"backend": "tensorflow", **given}
     with pytest.raises(ValueError, match=message):
         Settings.from_preset(given.pop("preset", None), **given)
+
+
+NUMBERS = [name for name, field in FIELDS.items() if BOUNDS.keys() & field.metadata.keys()]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_out_of_its_bounds_is_refused_with_all_of_them(name):
+    rules = FIELDS[name].metadata
+    wrong = [rules[bound] - 1 for bound in ("least", "above") if bound in rules]
+    wrong += [rules[bound] + 1 for bound in ("most", "below") if bound in rules]
+    told = [IN_WORDS.get(rules[bound], str(rules[bound])) for bound in BOUNDS if bound in rules]
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"`{name}` must be ") as caught:
+            Settings.from_preset(**{name: value})
+        rule, received = str(caught.value).split(". Received: ")
+        assert re.findall(r"2\*\*32|\d+|infinity", rule) == told
+        assert received.startswith(f"{name}=")
+
+
+def test_every_number_has_a_bound():
+    numbers = (int, float, tuple[float, ...])
+    assert [name for name, field in FIELDS.items() if field.type in numbers] == NUMBERS
 
 
 @pytest.mark.parametrize(
