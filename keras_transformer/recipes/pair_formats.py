@@ -32,9 +32,11 @@ def read_file(path: str | PathLike[str], format: str) -> list[Pair]:
             composed = line if format == "text" else unicodedata.normalize("NFC", line)
             found.append(READERS[format](composed))
         except ValueError as error:
-            raise ValueError(
+            told = (
                 f"{path}: line {number} {error}, in the format {format!r}. Received: {line!r:.100}"
-            ) from None
+            )
+            other = ". Or give two files, one of sources and one of targets" * (format == "text")
+            raise ValueError(f"{told}{other}") from None
     if not found:
         raise ValueError(f"{path}: no line has a pair. Check the file.")
     return found

@@ -44,6 +44,17 @@ def test_a_bad_line_is_named(tmp_path, format, line):
         read_file(file, format)
 
 
+def test_one_file_of_whole_sentences_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "train.en").write_text("A man rides a horse.\n", encoding="utf-8")
+    told = (
+        "line 1 must have 2 columns .*: 'A man rides a horse.'. Or give two files, one of sources"
+    )
+    with pytest.raises(ValueError, match=told):
+        read_file(tmp_path / "train.en", "text")
+    with pytest.raises(ValueError, match="Received: 'A man rides a horse.'$"):
+        read_file(tmp_path / "train.en", "characters")  # which has no two files
+
+
 def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "pairs").write_text("\n", encoding="utf-8")
     with pytest.raises(ValueError, match="no line has a pair"):
