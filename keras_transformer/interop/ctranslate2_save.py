@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.atomic_files import new_directory
+from keras_transformer.decoding import Sampling
 from keras_transformer.interop.ctranslate2_form import (
     ACTIVATIONS,
     EMBEDDINGS,
@@ -37,6 +38,18 @@ QUANTIZATIONS = (
     *("float32", "float16", "bfloat16", "int16"),
     *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
 )
+UNKNOWN_TO_SEARCH = (  # what no call of CTranslate2 can ask for
+    *("allowed_ids", "min_length_ratio", "max_length_ratio", "coverage_penalty"),
+    *("num_groups", "min_p", "seed"),
+)
+OPTIONS_OF_CALL = {  # of a search here, and the argument of CTranslate2 that does the same
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "min_length": "min_decoding_length",
+    "temperature": "sampling_temperature",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+}
 LEAST_POSITIONS = 1024  # what CTranslate2 reads at most unless told otherwise
 
 
@@ -65,9 +78,11 @@ def save_ctranslate2(
     `source.spm` and `target.spm`. CTranslate2 gets tokens, and adds the end of sources itself. It
     knows no search: give it `beam_size` and `length_penalty`. What a search here never writes
     (padding, the start, `suppressed_ids`) has the logit bias -1e9 in a model with `logits_bias`, as
-    all of OPUS-MT. For another model give `suppress_sequences`. A warning names the tags and the
-    forbidden tokens that the caller must give. Its scores are sums divided by
-    `length ** length_penalty`, as with `BeamSearch(length_formula="power", early_stopping=True)`.
+    all of OPUS-MT. For another model give `suppress_sequences`. A warning names the tags, the
+    forbidden tokens and the other options of a search that the caller must give. Its scores are
+    sums divided by `length ** length_penalty`, as with
+    `BeamSearch(length_formula="power", early_stopping=True)`. The formula "wu", which `BeamSearch`
+    has unless told otherwise, orders some hypotheses in another way.
     What starts a text, such as a language code, is a token there: the first of the source, or the
     `target_prefix`.
 
@@ -137,10 +152,19 @@ def warn_of_what_is_left_out(translator: Translator, vocabularies: Sequence[Voca
     if forbidden and not model.logits_bias:
         tokens = [[vocabularies[1].tokens[index]] for index in sorted(forbidden)]
         said.append(f"give suppress_sequences={shown(tokens)}")
+    config, plain = translator.search.get_config(), type(translator.search)().get_config()
+    options = {
+        theirs: config[name] - (name == "min_length")  # which counts the end here
+        for name, theirs in OPTIONS_OF_CALL.items()
+        if config.get(name) != plain.get(name)
+    }
+    if isinstance(translator.search, Sampling):
+        options.setdefault("sampling_topk", 0)  # all tokens; CTranslate2 draws from one
+    said += [f"give {name}={value}" for name, value in options.items()]
     if said:
         warnings.warn(
-            f"CTranslate2's files have no place for tags and forbidden tokens: {', '.join(said)} "
-            "when you translate.",
+            "CTranslate2's files have no place for tags, forbidden tokens and options of a search: "
+            f"{', '.join(said)} when you translate.",
             stacklevel=3,
         )
 
@@ -165,7 +189,7 @@ def check_settings(translator: Translator) -> None:
         )
     refused: dict[str, Any] = {}
     config, plain = translator.search.get_config(), type(translator.search)().get_config()
-    for name in ("allowed_ids", "min_length_ratio", "max_length_ratio", "coverage_penalty"):
+    for name in UNKNOWN_TO_SEARCH:
         if config.get(name) != plain.get(name):
             refused[f"search.{name}"] = config[name]
     if model.window is not None:

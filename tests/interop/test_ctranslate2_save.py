@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, Sampling, Transformer
 from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.interop.ctranslate2_form import PROJECTION
@@ -294,7 +294,7 @@ def test_what_the_files_have_no_place_for_is_said(tmp_path):
     model = Transformer(tagged.vocab_size, **sizes)
     piece = tagged.vocabulary[5]
     said = (
-        r"no place for tags and forbidden tokens: begin each source with '<2de>', give "
+        r"no place for .* options of a search: begin each source with '<2de>', give "
         rf"target_prefix=\[\['<2fr>'\]\], give suppress_sequences=\[\['{piece}'\]\] when"
     )
     with pytest.warns(UserWarning, match=said):
@@ -302,3 +302,38 @@ def test_what_the_files_have_no_place_for_is_said(tmp_path):
     # In a model with a bias of the logits the file itself forbids them.
     model = Transformer(tagged.vocab_size, logits_bias=True, **sizes)
     save_ctranslate2(Translator(model, tagged, search=search), tmp_path / "bias")
+
+
+def searching(search):
+    return Translator(**{**our_translator(3).settings, "search": search})
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        (GreedySearch(repetition_penalty=1.5), "give repetition_penalty=1.5 when"),
+        (
+            BeamSearch(2, min_length=5, no_repeat_ngram_size=3),
+            "give no_repeat_ngram_size=3, give min_decoding_length=4 when",
+        ),
+        (Sampling(0.7), "give sampling_temperature=0.7, give sampling_topk=0 when"),
+        (Sampling(top_k=5, top_p=0.9), "give sampling_topk=5, give sampling_topp=0.9 when"),
+    ],
+)
+def test_options_of_a_search_are_named_as_a_call_of_theirs_takes_them(search, said, tmp_path):
+    with pytest.warns(UserWarning, match=said):
+        save_ctranslate2(searching(search), tmp_path / "made")
+
+
+@pytest.mark.parametrize(
+    ("search", "name"),
+    [
+        (BeamSearch(4, num_groups=2, diversity_penalty=0.5), "search.num_groups"),
+        (Sampling(min_p=0.1), "search.min_p"),
+        (Sampling(seed=1), "search.seed"),
+    ],
+)
+def test_a_search_that_no_call_of_theirs_has_is_refused_by_name(search, name, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` must be one that CTranslate2 can hold"):
+        save_ctranslate2(searching(search), tmp_path / "made")
+    assert os.listdir(tmp_path) == []
