@@ -21,7 +21,9 @@ def resize_vocabulary(
 
     A piece of both vocabularies keeps its rows. A new piece starts from a mean of rows: those of
     the pieces that the old tokenizer divides its text into. Without such pieces it is the mean of
-    all rows. So a text without new pieces gets the logits that it had, before any training.
+    all rows. So a text without new pieces gets the logits that it had, before any training. Where
+    source and target share one table and have tokenizers of their own, as OPUS-MT models have, the
+    tokenizer that divides a piece into fewer known parts gives them.
 
     Args:
         translator: a `Translator` of a `Transformer`; it stays as it is.
@@ -51,13 +53,14 @@ def resize_vocabulary(
     if not isinstance(model, Transformer):
         raise ValueError(f"the model must be a Transformer. Received: a {type(model).__name__}")
     is_joint = model.vocab_size is not None
-    if is_joint and new[0].vocab_size != new[1].vocab_size:
-        raise ValueError(
-            "both tokenizers must have one vocabulary, as the model has. "
-            f"Received: vocabularies of {new[0].vocab_size} and {new[1].vocab_size}"
-        )
+    if is_joint:
+        for sides in (old, new):
+            check_one_vocabulary(*sides)
     model.build()
-    rows = [rows_of_old(*sides) for sides in zip(old, new, strict=True)]
+    if is_joint:
+        rows = [rows_of_old(old if old[0] is not old[1] else old[:1], new[1])] * 2
+    else:
+        rows = [rows_of_old(old[side : side + 1], new[side]) for side in range(2)]
     sizes = {"source_vocab_size": len(rows[0]), "target_vocab_size": len(rows[1])}
     sizes = {"vocab_size": len(rows[0])} if is_joint else sizes
     special = {name: getattr(new[1], name) for name in SPECIAL[:3]}
@@ -77,11 +80,30 @@ def kept_ids(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
     return ids | {getattr(old, name): getattr(new, name) for name in SPECIAL}
 
 
-def rows_of_old(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """For each new id the old ids whose rows it starts from; those that stay have one."""
+def check_one_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
+    """Raises `ValueError` when two tokenizers have different pieces, or other ids for them."""
+    if source.vocabulary != target.vocabulary:
+        raise ValueError(
+            "both tokenizers must have one vocabulary, as the model has. Received: vocabularies of "
+            f"{source.vocab_size} and {target.vocab_size} pieces that differ"
+        )
+
+
+def rows_of_old(olds: Sequence[Tokenizer], new: Tokenizer) -> list[list[int]]:
+    """For each new id the old ids whose rows it starts from; those that stay have one.
+
+    Args:
+        olds: the tokenizers of one table of rows: one, or those of sources and targets.
+        new: the new tokenizer.
+    """
+    old = olds[-1]
     places = {piece: index for index, piece in enumerate(old.vocabulary)}
     surfaces = new.surfaces()
-    divided = old.tokenize([surface.strip() for surface in surfaces]).to_list()
+    texts = [surface.strip() for surface in surfaces]
+    divided = [
+        min(divisions, key=lambda parts: (old.unk_id in parts, len(parts)))
+        for divisions in zip(*(one.tokenize(texts).to_list() for one in olds), strict=True)
+    ]
     space = places.get(SPACE_MARK)  # which sentencepiece puts before every text
     special = {getattr(new, name): getattr(old, name) for name in SPECIAL}
     # Special ids have rows of their own kind: zeros, or the logit bias of what never comes.

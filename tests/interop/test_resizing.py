@@ -77,6 +77,42 @@ def test_texts_without_new_pieces_have_the_logits_that_they_had():
     np.testing.assert_allclose(after[..., places], before, atol=1e-5)
 
 
+def test_a_table_of_two_sentencepiece_models_takes_the_parts_of_the_side_that_knows_a_piece():
+    """As an OPUS-MT directory: a model for each side, and one list of pieces."""
+    texts = ["skate board skate board er"] * 9, ["ein Mann reitet ein Pferd"] * 9
+    models = [
+        SentencePieceTokenizer.train(t, vocab_size=30, shrink_to_fit=True).model for t in texts
+    ]
+    own = [SentencePieceTokenizer(model).vocabulary for model in models]
+    joint = list(dict.fromkeys([*own[0], *own[1]]))
+    more = [*joint, "\u2581skateboarder", "\u2581Mannerd"]
+    old, new = (
+        [SentencePieceTokenizer(model, vocabulary=pieces) for model in models]
+        for pieces in (joint, more)
+    )
+    model = Transformer(len(joint), **SIZES)
+    model.build()
+    randomise(model)
+    translator = Translator(model, *old, search=GreedySearch())
+    resized = resize_vocabulary(translator, *new)
+    before, after = (
+        next(values for name, values in read_weights(one).items() if name.endswith("/embeddings"))
+        for one in (model, resized.model)
+    )
+    for index, text, side in ((-2, "skateboarder", 0), (-1, "Mannerd", 1)):
+        divided = [one.tokenize([text])[0].numpy() for one in old]
+        assert old[0].unk_id not in divided[side]
+        assert divided[0].tolist() != divided[1].tolist()
+        np.testing.assert_allclose(after[index], before[divided[side]].mean(axis=0), rtol=1e-5)
+
+
+def test_two_vocabularies_of_one_size_are_refused_where_the_model_has_one():
+    old = SymbolTokenizer.train(["a b c"])
+    new = [SymbolTokenizer.train([text]) for text in ("a b c d", "a b c e")]
+    with pytest.raises(ValueError, match="must have one vocabulary.*8 and 8 pieces that differ"):
+        resize_vocabulary(translator_of(old), *new)
+
+
 def test_a_new_piece_starts_from_the_parts_of_its_text():
     old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=30)
     new = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
