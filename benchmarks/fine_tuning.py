@@ -306,27 +306,13 @@ def logits_of(translator, source, target):
 
 def extended_tokenizers(args, tokenizers):
     """Tokenizers with the most frequent words that are several pieces as pieces of their own."""
-    from sentencepiece import sentencepiece_model_pb2 as proto
-
-    from keras_transformer.text import SentencePieceTokenizer
-
     words = Counter(word for text in sum(texts_of(args, "train"), []) for word in text.split())
     frequent = [word for word, _ in words.most_common() if len(word) > 7 and word.isalpha()]
     divided = tokenizers[0].tokenize(frequent).to_list()
     known = set(tokenizers[0].vocabulary)
     pairs = zip(frequent, divided, strict=True)
     new = [word for word, ids in pairs if len(ids) > 1 and word not in known][:NEW_PIECES]
-    model = proto.ModelProto.FromString((args.output / "joint.model").read_bytes())
-    for word in new:
-        model.pieces.add(piece=word, score=0.0, type=proto.ModelProto.SentencePiece.USER_DEFINED)
-    return [
-        SentencePieceTokenizer(
-            model.SerializeToString(),
-            vocabulary=[*tokenizer.vocabulary, *new],
-            pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id,
-        )
-        for tokenizer in tokenizers
-    ]  # fmt: skip
+    return [tokenizer.with_pieces(new) for tokenizer in tokenizers]
 
 
 if __name__ == "__main__":

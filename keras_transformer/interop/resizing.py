@@ -21,9 +21,10 @@ def resize_vocabulary(
 
     A piece of both vocabularies keeps its rows. A new piece starts from a mean of rows: those of
     the pieces that the old tokenizer divides its text into. Without such pieces it is the mean of
-    all rows. So a text without new pieces gets the logits that it had, before any training. Where
-    source and target share one table and have tokenizers of their own, as OPUS-MT models have, the
-    tokenizer that divides a piece into fewer known parts gives them.
+    all rows. So a text without new pieces gets the logits that it had, before any training.
+
+    Two tokenizers may share one table, as those of OPUS-MT do. Then a piece is divided by the one
+    that finds fewer parts, without unknown ones.
 
     Args:
         translator: a `Translator` of a `Transformer`; it stays as it is.
@@ -54,8 +55,8 @@ def resize_vocabulary(
         raise ValueError(f"the model must be a Transformer. Received: a {type(model).__name__}")
     is_joint = model.vocab_size is not None
     if is_joint:
-        for sides in (old, new):
-            check_one_vocabulary(*sides)
+        for pair in (old, new):
+            check_one_vocabulary(*pair)
     model.build()
     if is_joint:
         rows = [rows_of_old(old if old[0] is not old[1] else old[:1], new[1])] * 2

@@ -84,6 +84,19 @@ def without_path(model: bytes) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
+def with_symbols(model: bytes, symbols: Iterable[str]) -> bytes:
+    """Returns a serialized model with more user-defined symbols, behind all pieces that it has."""
+    import_sentencepiece("A model with more pieces")
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    own = {piece.piece: piece for piece in proto.pieces}
+    for symbol in symbols:
+        piece = own[symbol] if symbol in own else proto.pieces.add(piece=symbol, score=0.0)
+        piece.type = proto.SentencePiece.USER_DEFINED
+    return proto.SerializeToString(deterministic=True)
+
+
 class PieceTypes(NamedTuple):
     """What the file of a model says of its pieces.
 

@@ -18,11 +18,12 @@ from keras_transformer import arguments
 from keras_transformer.reservoir import sample_evenly
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
-from keras_transformer.text.piece_ids import Vocabulary, number_pieces, read_vocabulary
+from keras_transformer.text.piece_ids import SPECIAL, Vocabulary, number_pieces, read_vocabulary
 from keras_transformer.text.sentencepiece_library import (
     SPACE_MARK,
     rules_for_unseen,
     train_model,
+    with_symbols,
 )
 from keras_transformer.text.strings import each_text, string_constant, text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
@@ -246,7 +247,7 @@ class SentencePieceTokenizer(Tokenizer):
         arguments.boolean("lossless", lossless)
         rule, form = _rule_and_form(normalization)
         folding = Folding(form, lowercase)
-        symbols = checked_symbols(user_defined_symbols, folding)
+        symbols = checked_symbols("user_defined_symbols", user_defined_symbols, folding)
         size = arguments.optional(
             arguments.positive_integer, "input_sentence_size", input_sentence_size
         )
@@ -351,6 +352,50 @@ class SentencePieceTokenizer(Tokenizer):
         """The pieces with spaces for U+2581; of byte pieces those that are ASCII."""
         return self._numbered.surfaces
 
+    def with_pieces(self, pieces: Iterable[str]) -> "SentencePieceTokenizer":
+        """Returns a tokenizer with more pieces, whose ids stand behind all others.
+
+        Each is one piece wherever a text has it, also within a word, as `user_defined_symbols` of
+        `train` are. Text without them has the ids that it had. `interop.resize_vocabulary` gives a
+        model the new ids.
+
+        Args:
+            pieces: iterable of str, such as words of a field, as texts have them.
+
+        Raises:
+            ImportError: when sentencepiece is not installed.
+            ValueError: when a piece is in the vocabulary, has a space, or is not as texts are read
+                here. When the tokenizer is lossless.
+
+        Example:
+
+        >>> texts = ["a man rides a horse", "a man feeds a dog"] * 5
+        >>> tokenizer = SentencePieceTokenizer.train(texts, vocab_size=30)
+        >>> larger = tokenizer.with_pieces(["horse"])
+        >>> larger.pieces(larger.tokenize(["a horse"])[0])
+        ['▁a', '▁', 'horse']
+        """
+        if self.lossless:
+            raise ValueError(
+                "a lossless tokenizer gets symbols from `train(user_defined_symbols=...)` alone. "
+                "Received: lossless=True"
+            )
+        pieces = checked_symbols("pieces", pieces, self._folding)
+        own = set(self.vocabulary)
+        if known := [piece for piece in pieces if piece in own]:
+            raise ValueError(
+                "`pieces` must be new: what the vocabulary has cannot be added. "
+                f"Received: {known!a:.200}"
+            )
+        options, model = self._options_and_payload()
+        unknown = self.vocabulary[self.unk_id]
+        options["vocabulary"] = [
+            None if piece == unknown and index != self.unk_id else piece
+            for index, piece in enumerate(self.vocabulary)
+        ] + pieces
+        options |= {name: getattr(self, name) for name in SPECIAL} | {"tags": self.tags}
+        return self.from_payload(options, with_symbols(model, pieces))
+
     def without_leading_tags(self) -> "SentencePieceTokenizer":
         """Returns the tokenizer with `leading_tags=False`, the same one at each call."""
         return self._reader if self.leading_tags else self
@@ -453,20 +498,20 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
     return tags
 
 
-def checked_symbols(symbols: Iterable[str], folding: Folding) -> list[str]:
-    """Returns a list of symbols for a model to be trained, or raises `ValueError`."""
-    symbols = text_list("user_defined_symbols", symbols)
+def checked_symbols(name: str, symbols: Iterable[str], folding: Folding) -> list[str]:
+    """Returns a list of symbols for a sentencepiece model, or raises `ValueError`."""
+    symbols = text_list(name, symbols)
     bad = [symbol for symbol in symbols if not is_symbol(symbol)]
     if bad or len(set(symbols)) < len(symbols):
         raise ValueError(
-            "`user_defined_symbols` must be distinct strings of printable characters, without "
+            f"`{name}` must be distinct strings of printable characters, without "
             f"spaces, U+2581, bytes such as <0x41>, and {', '.join(SPECIAL_PIECES)}. "
-            f"Received: user_defined_symbols={bad or symbols!a:.200}"
+            f"Received: {name}={bad or symbols!a:.200}"
         )
     if folding.fold_texts(symbols) != symbols:
         raise ValueError(
-            "`user_defined_symbols` must be as `lowercase` and `normalization` leave them: "
-            f"{folding.fold_texts(symbols)!a:.200}. Received: user_defined_symbols={symbols!a:.200}"
+            f"`{name}` must be as `lowercase` and `normalization` leave them: "
+            f"{folding.fold_texts(symbols)!a:.200}. Received: {name}={symbols!a:.200}"
         )
     return symbols
 

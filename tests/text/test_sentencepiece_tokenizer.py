@@ -12,7 +12,7 @@ tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
 from keras_transformer import tokenizer_file  # noqa: E402
-from keras_transformer.text import SentencePieceTokenizer  # noqa: E402
+from keras_transformer.text import SentencePieceTokenizer, load_tokenizer  # noqa: E402
 from keras_transformer.text.sentencepiece_library import read_types  # noqa: E402
 
 
@@ -376,3 +376,43 @@ def test_a_large_corpus_is_learnt_from_a_sample_the_same_each_time(sentences):
     assert enough.to_bytes() == all_lines.to_bytes()
     with pytest.raises(ValueError, match="`input_sentence_size` must be .* Received: input_s"):
         SentencePieceTokenizer.train(sentences, 90, input_sentence_size=0)
+
+
+TEXTS = ["a man rides a horse", "two dogs play with a ball", "a woman reads a book"] * 5
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "vocabulary"])
+def test_more_pieces_are_whole_and_other_text_keeps_its_ids(kind, tmp_path):
+    old = SentencePieceTokenizer.train(
+        TEXTS, vocab_size=60, model_type="bpe" if kind == "vocabulary" else kind, shrink_to_fit=True
+    )
+    if kind == "vocabulary":  # of another order, with the special ids elsewhere and a hole
+        listed = [*old.vocabulary[4:], "<pad>", None, "<unk>", "</s>", "<s>", ">>deu<<"]
+        old = SentencePieceTokenizer(old.model, vocabulary=listed)
+    larger = old.with_pieces(["xyzzy", "qux-1"])
+    assert larger.vocabulary == [*old.vocabulary, "xyzzy", "qux-1"]
+    for name in ("pad_id", "unk_id", "bos_id", "eos_id", "tags", "vocab_size"):
+        more = 2 * (name == "vocab_size")
+        assert getattr(larger, name) == (getattr(old, name) + more if more else getattr(old, name))
+    assert larger.tokenize(TEXTS).to_list() == old.tokenize(TEXTS).to_list()
+    text = f"{TEXTS[0]} xyzzy {TEXTS[1]} qux-1"
+    (ids,) = larger.tokenize([text]).to_list()
+    assert {old.vocab_size, old.vocab_size + 1} <= {*ids}
+    assert larger.detokenize([ids]).numpy()[0].decode() == text
+    larger.save(tmp_path / "file")
+    assert load_tokenizer(tmp_path / "file").tokenize([text]).to_list() == [ids]
+
+
+def test_pieces_that_cannot_be_added_are_refused():
+    tokenizer = SentencePieceTokenizer.train(TEXTS, vocab_size=60, shrink_to_fit=True)
+    with pytest.raises(ValueError, match="`pieces` must be new.*"):
+        tokenizer.with_pieces(["new", tokenizer.vocabulary[-1]])
+    with pytest.raises(ValueError, match="`pieces` must be distinct strings.*'two words'"):
+        tokenizer.with_pieces(["two words"])
+    with pytest.raises(ValueError, match="`pieces` must be as `lowercase`"):
+        SentencePieceTokenizer(tokenizer.model, lowercase=True).with_pieces(["Berlin"])
+    lossless = SentencePieceTokenizer.train(
+        TEXTS, vocab_size=320, lossless=True, shrink_to_fit=True
+    )
+    with pytest.raises(ValueError, match="lossless tokenizer gets symbols"):
+        lossless.with_pieces(["new"])
