@@ -241,6 +241,7 @@ class RunDirectory:
         scratch, older = self.path / ".export", self.path / ".export-before"
         for left in (scratch, older):  # of a run that was stopped here
             shutil.rmtree(left, ignore_errors=True)
+        say(f"Exporting to {path}; on a slow machine this takes minutes ...")
         translator.export(scratch, self.card(scores), verbose=False)
         path.parent.mkdir(exist_ok=True)
         if path.exists():

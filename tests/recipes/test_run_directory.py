@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -115,6 +116,7 @@ def test_settings_may_change_until_something_is_trained(directory):
 
 OPEN = r"""
 import sys
+from types import SimpleNamespace
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.settings import Settings
 
@@ -233,3 +235,14 @@ def test_the_seconds_of_the_epochs_are_all_of_the_time(directory, monkeypatch):
     for epoch in range(2):
         keep.on_epoch_end(epoch, {"loss": 1.0})
     assert [row["seconds"] for row in keep.history] == [3.0, 5.0]
+
+
+def test_an_export_is_announced_before_it_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "card", lambda self, scores: {})
+
+    def export(path, card, verbose):
+        assert capsys.readouterr().out.startswith(f"Exporting to {tmp_path / 'export' / '1'}; ")
+        path.mkdir()
+
+    RunDirectory(tmp_path).export(SimpleNamespace(export=export), "")
+    assert (tmp_path / "export" / "1").is_dir()
