@@ -109,6 +109,16 @@ def exported(exported_and_printed):
 
 
 @pytest.fixture
+def eagerly():
+    """Runs every TensorFlow function as Python: tracing what is called once takes longer."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
 def export_only(monkeypatch):
     """`export_only(*names)` makes translators export these signatures alone."""
     from keras_transformer.serving.string_functions import StringFunctions

@@ -45,6 +45,7 @@ def test_the_model_reads_the_tokens_alone(model, without):
     assert without.n_best([""]) == [[("", 0.0)]]
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_scores_and_vectors_are_those_of_the_tokens_alone(model, without):
     (score, length), *_ = without.score(["gab"], ["abe"])
     expected = model.score(ids("gab"), ids("abe", LETTERS.eos_id))
@@ -56,6 +57,7 @@ def test_scores_and_vectors_are_those_of_the_tokens_alone(model, without):
     assert (vectors[1] == 0).all()
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_one_more_token_is_read_at_once(model, without):
     text = "abcdefgabcdefgabcdefgabcdefgabcd"  # 32 characters
     other = translator_of(model)
