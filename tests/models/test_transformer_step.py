@@ -39,7 +39,7 @@ SEARCHES = [GreedySearch(min_length=9), BeamSearch(3, min_length=9)]
     ("position", "search", "way"), spread(POSITIONS, SEARCHES, ["eager", *WAYS])
 )
 def test_rooms_change_no_result(position, search, way, monkeypatch):
-    sizes = dict(num_layers=2, d_model=12, num_heads=2, d_ff=16, window=6)
+    sizes = dict(num_layers=1, d_model=12, num_heads=2, d_ff=16, window=6)
     model = Transformer(17, **sizes, position=POSITIONS[position]())
     model.build()
     randomise(model, 3, 0.5)

@@ -18,6 +18,7 @@ from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings, read_settings
 from keras_transformer.recipes.training import make_stages, reads_single_sentences, train
+from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text import corpus as text_corpus
 from tests.recipes.interruptions import Stop
 
@@ -66,6 +67,7 @@ def stopped(corpus, tmp_path_factory, plainly):
     output = tmp_path_factory.mktemp("runs") / "run"
     settings = small(corpus)
     check_loss = training.CheckLoss
+    only = property(lambda self: {"serving_default": self.serving_default})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
         patch.setattr(training, "NUM_SAMPLES", 0)
@@ -73,7 +75,9 @@ def stopped(corpus, tmp_path_factory, plainly):
             train(settings, output)
         assert RunDirectory(output).epochs_done() == 1
     assert training.CheckLoss is check_loss
-    return output, train(settings, output)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StringFunctions, "signatures", only)  # each takes seconds to trace
+        return output, train(settings, output)
 
 
 @pytest.fixture(scope="module")
