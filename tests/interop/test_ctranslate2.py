@@ -15,6 +15,7 @@ from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
 from tests.interop.weight_files import ctranslate2_of
+from tests.selection import spread
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -52,6 +53,7 @@ def transliteration(shared):
     return load_ctranslate2(path, tokenization="characters", jit_compile=False)
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_names_are_written_as_ctranslate2_writes_them(transliteration):
     answers = transliteration.n_best(list(NAMES))
     assert [answer[0][0] for answer in answers] == FOUND
@@ -228,8 +230,7 @@ THEIRS = {
 }
 
 
-@pytest.mark.parametrize("name", THEIRS)
-@pytest.mark.parametrize("tokenization", ["characters", "words"])
+@pytest.mark.parametrize(("name", "tokenization"), spread(THEIRS, ["characters", "words"]))
 def test_a_model_of_theirs_computes_the_same(name, tokenization, tmp_path):
     write_theirs(tmp_path / "made", 5, **THEIRS[name])
     opened = engine(tmp_path / "made")
@@ -256,10 +257,15 @@ def test_a_search_of_theirs_finds_the_same(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"layout": "halves"},
-        {"layout": "halves", "frequencies": "tensor2tensor"},
         {"layout": "halves", "frequencies": "tensor2tensor", "first_position": 2},
+        *(
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (
+                {},
+                {"layout": "halves"},
+                {"layout": "halves", "frequencies": "tensor2tensor"},
+            )
+        ),
     ],
 )
 def test_tables_of_sinusoids_are_known(options, tmp_path):

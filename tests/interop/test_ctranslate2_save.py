@@ -79,13 +79,25 @@ MODELS = {
 SIZES = {"num_layers", "num_heads", "d_ff", "name"}  # of both sides, which their own replace
 
 
-SEARCHED = [  # a search takes seconds to trace
-    name if place < 3 else pytest.param(name, marks=pytest.mark.slow)
-    for place, name in enumerate(MODELS)
-]
+QUICK = {  # of the default run: those with the most options
+    "scored": [
+        "gated, rms",
+        "geglu, unequal sides",
+        "shared heads, rotary",
+        "norm of embeddings, unscaled",
+    ],
+    "searched": ["pre-norm, separate, untied"],
+}
 
 
-@pytest.mark.parametrize("name", MODELS)
+def models(kind):
+    """All models, those that are not quick marked as slow."""
+    return [
+        pytest.param(name, marks=() if name in QUICK[kind] else pytest.mark.slow) for name in MODELS
+    ]
+
+
+@pytest.mark.parametrize("name", models("scored"))
 def test_ctranslate2_computes_the_same_and_the_way_back_gives_equal_bits(name, tmp_path):
     translator = our_translator(4, **MODELS[name])
     save_ctranslate2(translator, tmp_path / "made")
@@ -106,7 +118,7 @@ def test_ctranslate2_computes_the_same_and_the_way_back_gives_equal_bits(name, t
         assert getattr(again, side).to_bytes() == getattr(translator, side).to_bytes()
 
 
-@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("name", models("searched"))
 def test_ctranslate2_finds_the_same(name, tmp_path):
     translator = our_translator(4, **MODELS[name])
     save_ctranslate2(translator, tmp_path / "made")

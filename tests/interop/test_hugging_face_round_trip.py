@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -62,6 +63,7 @@ OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in list(OPTIONS)[1
 
 
 @pytest.mark.parametrize("name", ["post-norm", *OTHERS])
+@pytest.mark.usefixtures("eagerly")
 def test_a_translator_comes_back_from_hugging_face(name, tokenizer, tmp_path):
     translator = translator_of(tokenizer, **OPTIONS[name])
     save_hugging_face(translator, tmp_path / "first")
@@ -201,10 +203,17 @@ def test_a_directory_that_exists_is_left_alone(tokenizer, tmp_path):
         save_hugging_face(translator_of(tokenizer, GreedySearch()), tmp_path / "model")
 
 
-def broken(tmp_path, tokenizer, change):
-    """A directory of a good model after `change(folder, config)`."""
-    folder = tmp_path / "model"
+@pytest.fixture(scope="module")
+def good(tokenizer, tmp_path_factory):
+    """A directory of a model that is right, for all tests that change a copy of it."""
+    folder = tmp_path_factory.mktemp("good") / "model"
     save_hugging_face(translator_of(tokenizer, GreedySearch()), folder)
+    return folder
+
+
+def broken(tmp_path, good, change):
+    """A copy of the directory of a good model after `change(folder, config)`."""
+    folder = shutil.copytree(good, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     change(folder, config)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -354,9 +363,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_directories_that_are_wrong_are_refused_in_one_line(name, tokenizer, tmp_path):
+def test_directories_that_are_wrong_are_refused_in_one_line(name, good, tmp_path):
     change, message = CHANGES[name]
-    folder = broken(tmp_path, tokenizer, change)
+    folder = broken(tmp_path, good, change)
     with pytest.raises(ValueError, match=message) as caught:
         load_hugging_face(folder)
     assert "\n" not in str(caught.value)
@@ -403,10 +412,16 @@ def old_configuration(folder, config, **changes):
     config.update({**OLD, **changes})
 
 
-@pytest.mark.parametrize("changes", [{}, {"add_bias_logits": True, "extra_pos_embeddings": 0}])
-def test_the_configurations_of_old_opus_mt_models_are_read(changes, tokenizer, tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"add_bias_logits": True, "extra_pos_embeddings": 0},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_configurations_of_old_opus_mt_models_are_read(changes, tokenizer, good, tmp_path):
     translator = translator_of(tokenizer, BeamSearch(6, 1.0, length_formula="power"))
-    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    folder = broken(tmp_path, good, lambda folder, config: None)
     expected = read_weights(load_hugging_face(folder, jit_compile=False).model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     old_configuration(folder, config, **changes)
@@ -431,10 +446,10 @@ def test_the_configurations_of_old_opus_mt_models_are_read(changes, tokenizer, t
         ("force_bos_token_to_be_generated", True, "must be False; give `search=` instead"),
     ],
 )
-def test_old_settings_that_change_what_is_computed(name, value, rule, tokenizer, tmp_path):
+def test_old_settings_that_change_what_is_computed(name, value, rule, good, tmp_path):
     folder = broken(
         tmp_path,
-        tokenizer,
+        good,
         lambda folder, config: old_configuration(folder, config, **{name: value}),
     )
     with pytest.raises(ValueError, match=f"`{name}` {rule}. Received: {value}"):
@@ -445,23 +460,23 @@ def test_old_settings_that_change_what_is_computed(name, value, rule, tokenizer,
     ("settings", "expected"),
     [
         ({"max_length": 8}, 7),  # it counts the start
-        ({"max_length": 8, "max_new_tokens": 5}, 5),
-        ({"max_length": 306}, 305),
+        pytest.param({"max_length": 8, "max_new_tokens": 5}, 5, marks=pytest.mark.slow),
+        pytest.param({"max_length": 306}, 305, marks=pytest.mark.slow),
         ({"max_length": 512}, None),  # more than an output has: 50 tokens more than 256
     ],
     ids=str,
 )
-def test_the_largest_output_is_that_of_the_directory(settings, expected, tokenizer, tmp_path):
-    folder = broken(tmp_path, tokenizer, lambda folder, config: set_generation(folder, **settings))
+def test_the_largest_output_is_that_of_the_directory(settings, expected, good, tmp_path):
+    folder = broken(tmp_path, good, lambda folder, config: set_generation(folder, **settings))
     translator = load_hugging_face(folder, jit_compile=False)
     assert translator.max_length == expected
     assert load_hugging_face(folder, max_length=4, jit_compile=False).max_length == 4
 
 
-def test_special_ids_may_stand_in_lists_of_one(tokenizer, tmp_path):
+def test_special_ids_may_stand_in_lists_of_one(good, tmp_path):
     folder = broken(
         tmp_path,
-        tokenizer,
+        good,
         lambda folder, config: (
             config.update(eos_token_id=[3]),
             set_generation(folder, eos_token_id=[3], pad_token_id=None),
@@ -475,15 +490,15 @@ def test_special_ids_may_stand_in_lists_of_one(tokenizer, tmp_path):
     "name",
     ["config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "source.spm"],
 )
-def test_a_file_of_10_gb_takes_no_memory(name, tokenizer, tmp_path):
-    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+def test_a_file_of_10_gb_takes_no_memory(name, good, tmp_path):
+    folder = broken(tmp_path, good, lambda folder, config: None)
     os.truncate(folder / name, 10 * 2**30)  # zeros that take no place on the disk
     with pytest.raises(ValueError, match=f"{name}: must have at most .* bytes. Received: 10737418"):
         load_hugging_face(folder)
 
 
-def test_an_unknown_language_is_refused(tokenizer, tmp_path):
-    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+def test_an_unknown_language_is_refused(good, tmp_path):
+    folder = broken(tmp_path, good, lambda folder, config: None)
     with pytest.raises(ValueError, match="`target_language` must be a language of the model"):
         load_hugging_face(folder, target_language="fra")
     with pytest.raises(ValueError, match="`source_language` must be None"):
@@ -491,9 +506,9 @@ def test_an_unknown_language_is_refused(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["zip", "before 1.6"])
-def test_float16_files_of_pytorch_are_read(is_new, tokenizer, tmp_path):
+def test_float16_files_of_pytorch_are_read(is_new, good, tmp_path):
     torch = pytest.importorskip("torch")
-    folder = broken(tmp_path, tokenizer, lambda folder, config: None)
+    folder = broken(tmp_path, good, lambda folder, config: None)
     from keras_transformer.interop.tensor_files import open_tensors
 
     tensors = open_tensors(folder)

@@ -64,7 +64,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if "all tied" in name else ()) for name in MODELS],
+)
 def test_it_computes_what_ctranslate2_makes_of_the_files(name, tmp_path):
     settings, tying = MODELS[name]
     vocabularies, files = [TOKENS] * 2, ["vocab.yml"] * 2

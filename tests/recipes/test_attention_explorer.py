@@ -71,7 +71,8 @@ def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
         assert nodes[place].total / normaliser == pytest.approx(score, abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_every_hypothesis_has_the_log_probability_that_score_gives(seed):
     model, search = transformer(seed), WatchedBeamSearch(BEAM)
     model.generate(source_ids(), search)

@@ -18,7 +18,9 @@ def texts_of(path, pairs=PAIRS, **given):
     return GraphTexts(path, settings, Corpus(pairs, pairs[:3], pairs[:3]))
 
 
-@pytest.mark.parametrize(("rule", "separate"), [("nfkc", False), ("nmt_nfkc", True)])
+@pytest.mark.parametrize(
+    ("rule", "separate"), [("nfkc", False), pytest.param("nmt_nfkc", True, marks=pytest.mark.slow)]
+)
 def test_sources_may_be_normalized_more_than_targets(tmp_path, rule, separate):
     given = dict(lowercase=True, source_normalization=rule, separate_vocabularies=separate)
     for _ in range(2):  # a run goes on with what it has

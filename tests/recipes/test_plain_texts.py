@@ -1,5 +1,7 @@
 """Texts without TensorFlow have the ids, the files and the texts of the tokenizers with it."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -40,8 +42,17 @@ def test_symbols_of_real_pairs_are_those_of_the_tokenizer(shared):
     assert SymbolVocabulary.train(texts).symbols == SymbolTokenizer.train(texts).symbols
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("rule", ["identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"])
+QUICK = [("identity", False), ("nmt_nfkc", True)]
+RULES = ["identity", "nfc", "nfkc", "nmt_nfkc", "nmt_nfkc_cf"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "lowercase"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in itertools.product(RULES, [False, True])
+    ],
+)
 def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase, rule):
     texts = [*SENTENCES, "Σ ΣΑΣ ΑΣ"]
     vocabulary = SubwordVocabulary.train(texts, 90, rule, lowercase=lowercase, split_digits=False)

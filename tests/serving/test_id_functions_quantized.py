@@ -143,12 +143,12 @@ KINDS = {
     "ALiBi": {"vocab_size": 20, "position": ALiBi()},
     "relative": {"vocab_size": 20, "position": RelativePositionBias(8, 10)},
 }
-PLAIN = ("learned", "ALiBi", "relative")
+PLAIN = ("two vocabularies", "learned", "ALiBi", "relative")
 
 
 SEARCHES = [GreedySearch(), BeamSearch(3, length_penalty=0.0)]
 CASES = [
-    # A position without a product to quantize is slow.
+    # All but the one that has the most kinds of products are slow.
     pytest.param(*values, marks=pytest.mark.slow if values[0] in PLAIN else marks)
     for values, marks, _ in spread(KINDS, SEARCHES)
 ]
@@ -183,9 +183,8 @@ def test_it_takes_a_third_of_the_room_or_less(tmp_path, export_only):
     assert variables[1] <= 0.26 * variables[0]
 
 
-@pytest.mark.parametrize(
-    "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_a_model_of_mixed_precision_is_quantized_too(policy):
     sizes = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64}
     model, whole = Transformer(20, **sizes, dtype=policy), Transformer(20, **sizes)

@@ -36,11 +36,17 @@ SUBWORDS, FITS = SentencePieceTokenizer.train, {"shrink_to_fit": True}
 @pytest.mark.parametrize(
     ("make", "inputs", "outputs"),
     [
-        (lambda: SUBWORDS(TEXTS, 60, **FITS), {NFKC, SPACES}, set()),
+        pytest.param(
+            lambda: SUBWORDS(TEXTS, 60, **FITS), {NFKC, SPACES}, set(), marks=pytest.mark.slow
+        ),
         (lambda: SUBWORDS(TEXTS, 60, **FITS, lowercase=True), {FOLDS, NFKC, SPACES}, {SMALL}),
-        (lambda: SUBWORDS(TEXTS, 300, lossless=True), set(), set()),
+        pytest.param(
+            lambda: SUBWORDS(TEXTS, 300, lossless=True), set(), set(), marks=pytest.mark.slow
+        ),
         (lambda: CharacterTokenizer.train(TEXTS, normalization="nfkc"), {NFKC}, set()),
-        (lambda: WordPieceTokenizer.train(TEXTS, 90), {SPACES}, set()),
+        pytest.param(
+            lambda: WordPieceTokenizer.train(TEXTS, 90), {SPACES}, set(), marks=pytest.mark.slow
+        ),
         (lambda: CharacterTokenizer.train(TEXTS), set(), set()),
         (lambda: CharacterTokenizer.train(["abc"]), set(), {SMALL}),
         (lambda: SymbolTokenizer(["tː", "A"]), {SPACES}, set()),

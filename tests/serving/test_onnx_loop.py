@@ -84,6 +84,7 @@ def check(model, search, max_length, rows=7, length=5, vocab_size=VOCAB_SIZE):
 
 
 # The room for 40 tokens is read in two parts, and without a limit its length is not known.
+@pytest.mark.slow
 def test_a_beam_finds_the_same_with_long_room(tiny):
     file = check(tiny, BeamSearch(3, num_hypotheses=2), 40)
     kinds = [node.op_type for node in loop_body(file).node]

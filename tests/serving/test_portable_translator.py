@@ -63,7 +63,10 @@ def test_an_onnx_file_finds_what_its_translator_finds(letters):
         np.testing.assert_allclose([s for _, s in own], [s for _, s in other], atol=1e-5)
 
 
-def test_the_program_of_an_export_needs_neither_keras_nor_tensorflow(letters):
+@pytest.mark.parametrize(
+    "example", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own", "example"]
+)
+def test_the_program_of_an_export_needs_neither_keras_nor_tensorflow(letters, example):
     texts = words(20, seed=52)
     refused = (
         "import runpy, sys\n"
@@ -71,13 +74,13 @@ def test_the_program_of_an_export_needs_neither_keras_nor_tensorflow(letters):
         "sys.argv = sys.argv[1:]\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
     )
-    for program in ([EXAMPLE, letters], [letters / "portable_translator.py"]):
-        done = subprocess.run(
-            [sys.executable, "-c", refused, *program],
-            input="".join(f"{text}\n" for text in texts),
-            capture_output=True, encoding="utf-8", check=True,
-        )  # fmt: skip
-        assert done.stdout.splitlines() == translator()(texts)
+    program = [EXAMPLE, letters] if example else [letters / "portable_translator.py"]
+    done = subprocess.run(
+        [sys.executable, "-c", refused, *program],
+        input="".join(f"{text}\n" for text in texts),
+        capture_output=True, encoding="utf-8", check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == translator()(texts)
 
 
 def test_a_folder_without_an_export_is_refused(tmp_path):

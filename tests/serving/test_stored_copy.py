@@ -36,7 +36,10 @@ def model_of(**options):
 
 @pytest.mark.parametrize(
     "name",
-    ["as in the paper", "untied, gated", pytest.param("grouped, rotary", marks=pytest.mark.slow)],
+    [
+        "as in the paper",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in list(OPTIONS)[1:]),
+    ],
 )
 def test_columns_compute_what_rows_compute(name):
     model = model_of(**OPTIONS[name])
@@ -107,12 +110,9 @@ def test_the_model_itself_translates_unless_columns_are_asked_for(monkeypatch):
         Translator(model, tokenizer, layout="columns")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"quantize": "int8"},
-        *(pytest.param({"layout": name}, marks=pytest.mark.slow) for name in ("rows", "columns")),
-    ],
+    "options", [{"quantize": "int8"}, {"layout": "rows"}, {"layout": "columns"}]
 )
 def test_an_export_has_the_changes_of_lora_in_its_matrices(options):
     tokenizer = CharacterTokenizer.train(["abcdefg"])

@@ -30,6 +30,7 @@ def request(texts, penalty=-1.0, longest=0, count=0, prefixes=None, split=-1):
     return {name: column.numpy() for name, column in answer.items()}
 
 
+@pytest.mark.slow
 def test_without_options_it_answers_as_n_best_does():
     texts = [*words(7, seed=31), "", "a" * 40]
     ours, theirs = translator().translate(texts), translator().n_best(texts)
@@ -172,6 +173,7 @@ def test_each_text_may_be_divided_into_its_sentences():
     assert translator().translate([text], split_sentences=False)[0][0][0] == own
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_what_stands_for_sentences_is_what_stands_for_the_parts_of_a_long_text():
     divides = divider()
@@ -286,12 +288,16 @@ def test_a_greedy_search_translates_without_options_as_n_best():
     assert own.translate(["abc"]) == own.n_best(["abc"])
 
 
+@pytest.mark.usefixtures("eagerly")
 def test_each_letter_is_read_from_the_one_it_stands_for():
     # The model has learnt to reverse: letter t is read from place -t.
     texts = ["abcdef", "gab", "", "fd"]
+    translations = translator()(texts)
     right = total = 0
-    for text, (translation, pairs) in zip(texts, translator().align(texts), strict=True):
-        assert translation == translator()([text])[0]
+    for number, (text, (translation, pairs)) in enumerate(
+        zip(texts, translator().align(texts), strict=True)
+    ):
+        assert translation == translations[number]
         assert [target for target, _ in pairs] == [slice(n, n + 1) for n in range(len(pairs))]
         for target, source in pairs:
             total += 1
@@ -300,6 +306,7 @@ def test_each_letter_is_read_from_the_one_it_stands_for():
     assert right >= 9
 
 
+@pytest.mark.slow
 def test_pieces_of_all_parts_of_a_long_text_are_aligned():
     text = "a" * 31 + "b" * 31
     ((translation, pairs),) = translator().align([text])
@@ -325,6 +332,7 @@ def test_alignments_are_bytes_of_pieces_without_their_spaces():
     assert joined == translation.replace(b" ", b"")
 
 
+@pytest.mark.slow
 def test_what_is_refused_has_no_pairs_and_leaves_others_theirs():
     with pytest.warns(UserWarning, match="too long"):
         refused, kept = translator().align(["a" * 600, "abc"])

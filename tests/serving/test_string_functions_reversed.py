@@ -63,6 +63,7 @@ def test_a_text_has_the_probability_of_the_ids_from_its_end():
     assert reverse.score(sources, targets) == plain.score(sources, list(map(turned, targets)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_pieces_stand_where_they_are_written():
     reverse, plain = translators()
@@ -75,6 +76,7 @@ def test_pieces_stand_where_they_are_written():
         assert [source for _, source in pairs] == [source for _, source in other_pairs]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_a_prefix_is_what_the_text_ends_in():
     reverse, _ = translators()

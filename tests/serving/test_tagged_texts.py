@@ -82,11 +82,12 @@ def assert_same(found, expected):
     np.testing.assert_allclose([s for _, s in found], [s for _, s in expected], rtol=1e-4)
 
 
-CASES = [(None, None), (">>fra<<", None), (None, ">>deu<<"), (">>fra<<", ">>deu<<")]
-CASES = [pytest.param(*case, marks=() if all(case) else pytest.mark.slow) for case in CASES]
+PAIRS = [(None, None), (">>fra<<", None), (None, ">>deu<<"), (">>fra<<", ">>deu<<")]
+CASES = [pytest.param(*case, marks=() if all(case) else pytest.mark.slow) for case in PAIRS]
 
 
-@pytest.mark.parametrize(("source_tag", "target_tag"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("source_tag", "target_tag"), PAIRS)
 def test_the_model_reads_and_writes_the_tags(source_tag, target_tag):
     own = translator(source_tag, target_tag)
     found = own.n_best(TEXTS)
@@ -99,18 +100,21 @@ def test_the_model_reads_and_writes_the_tags(source_tag, target_tag):
         assert_same(row, [(text.encode(), score) for text, score in hypotheses])
 
 
+@pytest.mark.slow
 def test_tags_change_what_is_written():
-    tags = [(None, None), (">>fra<<", None), (None, ">>deu<<"), (">>fra<<", ">>deu<<")]
-    assert len({by_hand(TEXTS[0], *pair)[0][0] for pair in tags}) > 2
+    assert len({by_hand(TEXTS[0], *pair)[0][0] for pair in PAIRS}) > 2
 
 
-@pytest.mark.parametrize("default", [(None, None), (">>deu<<", ">>fra<<")])
+@pytest.mark.parametrize(
+    "default", [pytest.param((None, None), marks=pytest.mark.slow), (">>deu<<", ">>fra<<")]
+)
 def test_a_call_may_ask_for_other_tags(default):
     tags = {"source_tag": ">>fra<<", "target_tag": ">>deu<<"}
     (row,) = translator(*default).translate(TEXTS[:1], **tags)
     assert_same(row, by_hand(TEXTS[0], ">>fra<<", ">>deu<<"))
 
 
+@pytest.mark.slow
 def test_a_tag_of_the_text_itself_comes_first():
     own = translator(">>deu<<")
     texts = [">>fra<< a man", "a man", ">>fra<<", ">>fra<<\n"]
@@ -159,6 +163,7 @@ def test_a_score_is_that_of_the_search(source_tag, target_tag):
         assert own.score(["a man " * 20], [target])[0][0] == -1e9
 
 
+@pytest.mark.slow
 def test_a_prefix_comes_behind_the_tag():
     own, pieces = translator(None, ">>deu<<"), tokenizer()
     prefix = [pieces.tag_id(">>deu<<"), *pieces.tokenize(["two dogs"]).to_list()[0]]
@@ -176,7 +181,8 @@ def test_a_prefix_comes_behind_the_tag():
     own.translate(["a man"], prefixes=["two dogs"], max_length=len(prefix))
 
 
-@pytest.mark.parametrize(("source_tag", "target_tag"), CASES)
+@pytest.mark.slow
+@pytest.mark.parametrize(("source_tag", "target_tag"), PAIRS)
 def test_pieces_of_the_text_are_aligned_and_the_tags_are_not(source_tag, target_tag):
     own = translator(source_tag, target_tag)
     for text, expected, (written, pairs) in zip(TEXTS, own(TEXTS), own.align(TEXTS), strict=True):
@@ -200,6 +206,7 @@ def test_the_bytes_of_an_alignment_count_from_the_beginning_of_the_text():
     assert {s.start for _, s in plain} != {0}
 
 
+@pytest.mark.slow
 def test_a_piece_is_read_from_where_its_model_attends_most():
     own, pieces, text = translator(">>fra<<", ">>deu<<"), tokenizer(), "a man rides a horse"
     ids, starts, ends = pieces.tokenize_with_offsets([text])

@@ -21,6 +21,7 @@ def small_model(**options):
     return Transformer(**{**defaults, **options})
 
 
+@pytest.mark.slow
 def test_it_translates_words_it_has_never_seen():
     texts = sorted(set(words(60, seed=99)) - set(words(2000, seed=1)))
     assert len(texts) > 10
@@ -264,6 +265,7 @@ def test_the_number_of_compilations_is_that_of_the_programs_xla_made(quantize, t
     assert counted == made >= 7
 
 
+@pytest.mark.slow
 def test_texts_of_many_lengths_come_back_in_order(monkeypatch):
     monkeypatch.setattr("keras_transformer.serving.translator.TEXTS_PER_CALL", 7)
     texts = words(30, seed=8)
@@ -289,6 +291,7 @@ def test_what_it_is_made_of_can_be_read_and_not_changed():
     assert own.search is search
 
 
+@pytest.mark.slow
 def test_it_compiles_once_for_each_shape_that_it_meets():
     own, plain = compiled_translator(), translator()
     # Of 1, 2 and 4 rows, and of 1 and 2; two and more are searched as two halves.

@@ -71,6 +71,7 @@ def test_the_longest_tag_wins(tokenizer):
     assert read(tokenizer, "__en__xa")[0] == ("__en__x", "__en__x")
 
 
+@pytest.mark.slow
 def test_a_tag_is_found_before_the_text_is_folded():
     tokenizer = SentencePieceTokenizer(
         train("bpe").model, lowercase=True, normalization="nfkc", tags=["<DE½>"], leading_tags=True

@@ -125,7 +125,13 @@ CODES_IN = {
 }
 
 
-@pytest.fixture(scope="module", params=CODES_IN)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "controls",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("vocab.json alone", "symbols")),
+    ],
+)
 def marian_of_codes(request, corpus, tmp_path_factory):
     """A directory of Hugging Face's Marian, and its tokenizer."""
     folder = tmp_path_factory.mktemp("codes")

@@ -283,10 +283,15 @@ PLACEHOLDERS = [
     "options",
     [
         {},
-        {"model_type": "unigram"},
         {"lossless": True},
-        {"normalization": "nfc"},
-        {"normalization": "nmt_nfkc"},
+        *(
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (
+                {"model_type": "unigram"},
+                {"normalization": "nfc"},
+                {"normalization": "nmt_nfkc"},
+            )
+        ),
     ],
 )
 def test_a_symbol_is_one_piece_that_nothing_splits_or_makes(sentences, options):

@@ -151,7 +151,11 @@ def test_graph_calls_equal_eager_calls(tokenizer, sentences):
     assert [row for batch in mapped for row in lists(batch)] == expected
 
 
-@traced
+@pytest.mark.parametrize(
+    "tokenizer",
+    [pytest.param(kind, marks=() if kind == "folded" else pytest.mark.slow) for kind in KINDS],
+    indirect=True,
+)
 def test_calls_survive_reseeding_and_a_cleared_session(tokenizer, sentences):
     expected = lists(tokenizer.tokenize(sentences))
     texts = tokenizer.detokenize(expected).numpy().tolist()

@@ -1,6 +1,7 @@
 """tokenize_with_offsets: the same ids, and the bytes that each was read from."""
 
 import functools
+import itertools
 
 import pytest
 from hypothesis import given, settings
@@ -88,8 +89,13 @@ def test_surfaces_are_what_the_pieces_read_as(tokenizer):
     assert joined.strip() == tokenizer.detokenize(ids).numpy()[0].decode()
 
 
-@pytest.mark.parametrize("normalization", ["identity", "nfc", "nfkc"])
-@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize(
+    ("normalization", "lowercase"),
+    [
+        pytest.param(*case, marks=() if case == ("nfkc", True) else pytest.mark.slow)
+        for case in itertools.product(["identity", "nfc", "nfkc"], [False, True])
+    ],
+)
 def test_no_strings_have_no_offsets(normalization, lowercase):
     folded = CharacterTokenizer("abc", normalization=normalization, lowercase=lowercase)
     for part in folded.tokenize_with_offsets([]):
