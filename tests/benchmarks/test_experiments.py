@@ -254,7 +254,8 @@ def test_each_option_changes_the_parameters_that_it_should():
     assert deeper > base
 
 
-@pytest.mark.parametrize("recurrent", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recurrent", [False, True])
 def test_the_share_of_exact_pairs_is_that_of_a_greedy_search(recurrent):
     keras.utils.set_random_seed(5)
     if recurrent:

@@ -92,6 +92,7 @@ def printed_by_the_comparison(results, tmp_path, monkeypatch, *options):
     comparison.main()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nothing_is_trained")
 def test_the_page_has_what_the_comparison_prints(tmp_path, monkeypatch, capsys):
     printed_by_the_comparison(RESULTS / "comparison.jsonl", tmp_path, monkeypatch)

@@ -17,6 +17,7 @@ def files(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_translations_of_a_file_and_of_a_model_have_the_same_figures(run_directory, files, figures):
     sources = words(30, seed=11)
     references = [answer(word) for word in sources]

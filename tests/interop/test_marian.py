@@ -84,6 +84,7 @@ def test_it_computes_what_ctranslate2_makes_of_the_files(name, tmp_path):
     assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
 
 
+@pytest.mark.slow
 def test_it_finds_what_ctranslate2_finds(tmp_path):
     arrays = write_marian(tmp_path, seed=3)
     translator = load_marian(tmp_path, tokenization="characters", jit_compile=False)

@@ -1,6 +1,7 @@
 """The data and the page of the explorer: the model's weights, the search's own steps."""
 
 import functools
+import itertools
 import json
 import re
 
@@ -25,7 +26,6 @@ from tests.recipes.explored_models import (
     explored,
     transformer,
 )
-from tests.selection import spread
 
 
 def recurrent(**options):
@@ -49,9 +49,16 @@ def path_to(data, place):
 
 
 OPTIONS = [{"beam_size": 4}, {"beam_size": 1}, {"length_penalty": 2.0}, {"early_stopping": True}]
+QUICK = [(transformer, OPTIONS[2]), (recurrent, OPTIONS[3])]
 
 
-@pytest.mark.parametrize(("make", "options"), spread([transformer, recurrent], OPTIONS))
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in itertools.product([transformer, recurrent], OPTIONS)
+    ],
+)
 def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
     model = make()
     options = {"beam_size": BEAM, **options}

@@ -130,6 +130,7 @@ def test_may_is_a_long_date_where_medium_says_the_same():
     assert not [target for target in mays if "/" in target and ":" not in target]
 
 
+@pytest.mark.slow
 def test_pairs_are_different_and_as_many_as_asked():
     pairs = dates.date_pairs(5000)
     assert len(pairs) == len(dict(pairs)) == 5000

@@ -48,13 +48,9 @@ def model_with(make, loss, steps, jit_compile):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "jit_compile"),
-    [
-        (small_model, False),
-        pytest.param(small_model, True, marks=pytest.mark.slow),
-        pytest.param(transformer, True, marks=pytest.mark.slow),
-    ],
+    ("make", "jit_compile"), [(small_model, False), (small_model, True), (transformer, True)]
 )
 def test_one_batch_of_8_is_4_of_2_accumulated(make, jit_compile):
     whole = dataset(tokens_per_batch=8 * 12)

@@ -99,7 +99,8 @@ def splits_of_the_paper(symbols, ranks, rate):
     return outcomes
 
 
-@pytest.mark.parametrize("rate", [pytest.param(0.1, marks=pytest.mark.slow), 0.5])
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_each_split_is_as_frequent_as_in_the_algorithm_of_the_paper(rate):
     tokenizer = SentencePieceTokenizer.train(TEXTS, 1000, shrink_to_fit=True)
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))

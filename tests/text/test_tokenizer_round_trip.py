@@ -13,7 +13,6 @@ from keras_transformer.text import (  # noqa: E402
     SentencePieceTokenizer,
     SymbolTokenizer,
 )
-from tests.selection import spread  # noqa: E402
 
 # Escapes stand for what a reader would not see; every text has what its language writes with.
 TEXTS = {
@@ -103,7 +102,16 @@ def test_text_of_no_language_that_was_seen_comes_back_from_bytes():
     assert there_and_back(tokenizer, ALL) == ALL
 
 
-@pytest.mark.parametrize(("form", "lowercase"), spread(["nfc", "nfkc"], [False, True]))
+@pytest.mark.parametrize(
+    ("form", "lowercase"),
+    [
+        pytest.param("nfc", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [("nfc", False), ("nfkc", False), ("nfkc", True)]
+        ),
+    ],
+)
 def test_a_fold_gives_the_text_that_python_folds(form, lowercase):
     def fold(text):
         text = unicodedata.normalize(form.upper(), text)
