@@ -74,7 +74,7 @@ def test_what_is_wrong_is_refused_in_one_line(command, teacher, tmp_path):
         (["nowhere"], "nowhere: there is no such directory"),
         ([teacher, "--seed", 9], "cannot be the teacher of this run: seed was 5 and is 9"),
         ([teacher, "--train", "x", "y"], "x: there is no such file. Check the path"),
-        ([teacher, "--dropout", 2], "--dropout must be below 1"),
+        ([teacher, "--dropout", 2], "--dropout must be at least 0 and below 1"),
         ([teacher, "--vocab-size", 9], "unrecognized arguments: --vocab-size 9"),
         ([imported], "Received: a model of another system"),
     ):
