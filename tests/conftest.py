@@ -158,16 +158,6 @@ def browser():
 
 
 @pytest.fixture(scope="module", autouse=True)
-def earlier_objects_frozen():
-    """Spares garbage collections what was there before a module of tests, millions of objects.
-
-    Keras asks for one for each weight that it quantizes, and each would take a second.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(scope="module", autouse=True)
 def compiled_programs_freed():
     """Frees what JAX has compiled for a module of tests, when it is over.
 
