@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 MOST_WORDS = 25  # of a sentence
 MOST_CHARACTERS = 100  # of a line of a paragraph
-FOLDERS = (".", "docs", "docs/guide", "docs/how-to", "docs/lab", "examples")
+FOLDERS = (".", "docs", "docs/api", "docs/guide", "docs/how-to", "docs/lab", "examples")
 PAGES = sorted(
     path.relative_to(REPOSITORY).as_posix()
     for folder in FOLDERS
@@ -36,6 +36,7 @@ REFERENCE = re.compile(r"^References?:.*(?:\n.+)*", re.MULTILINE)
 SECTION = re.compile(r"^[A-Z]\w+:$", re.MULTILINE)
 INDENTED = re.compile(r"^ +.*", re.MULTILINE)  # code in a string of several lines
 ENTRY = re.compile(r"^    (?=\S)", re.MULTILINE)
+CELL_END = re.compile(r" *(?<!\\)\| *")  # of a row of a table
 BULLET, NUMBER = re.compile(r"[-*] +"), re.compile(r"\d+\. +")
 # Words that a plainer one replaces, and turns that must be read twice.
 INSTEAD = {
@@ -54,11 +55,11 @@ INSTEAD = {
 
 
 def paragraphs(text):
-    """Gives the lines of each paragraph and list item; code, tables and headings are none."""
+    """Gives the lines of each paragraph and list item; code, tables and options are left out."""
     found, fresh = [], True
     for line in FENCED.sub("", text).splitlines():
         words = line.strip()
-        if not words or words.startswith(("|", "#", "!", "<", "[^", "$$")):
+        if not words or words.startswith(("|", "#", "!", "<", "[^", "$$", ":::", "options: ")):
             fresh = True
         elif fresh or BULLET.match(words) or (NUMBER.match(words) and is_numbered(found[-1])):
             found.append([line])
@@ -86,6 +87,13 @@ def sentences(text):
 
 def long_sentences(text):
     return [said for said in sentences(text) if len(said.split()) > MOST_WORDS]
+
+
+def long_cells(text):
+    """Gives the cells of tables that have a long sentence."""
+    rows = [line.strip() for line in FENCED.sub("", text).splitlines()]
+    cells = [cell for row in rows if row.startswith("|") for cell in CELL_END.split(row)]
+    return [cell for cell in cells if long_sentences(cell)]
 
 
 def long_lines(text):
@@ -161,7 +169,7 @@ def python_texts(code):
             yield INDENTED.sub("", text)
 
 
-RULES = (long_sentences, long_lines, clumsy_words)
+RULES = (long_sentences, long_cells, long_lines, clumsy_words)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +178,7 @@ RULES = (long_sentences, long_lines, clumsy_words)
         (long_sentences, f"Short. {'word ' * MOST_WORDS}word.\n"),
         (long_sentences, f"- An item\n- {'word ' * MOST_WORDS}\n  word\n"),
         (long_sentences, f"From $HOME {'word ' * MOST_WORDS} to $PATH.\n"),
+        (long_cells, f"| a | b |\n|---|---|\n| one | {'word ' * MOST_WORDS}word |\n"),
         (long_lines, f"{'a' * MOST_CHARACTERS}b\n"),
         (clumsy_words, "We\nutilize it.\n"),
         (clumsy_words, "A mask is no tensor.\n"),
@@ -182,7 +191,7 @@ def test_a_rule_finds_a_bad_text(rule, text):
 
 def test_code_tables_formulas_and_short_sentences_are_fine():
     text = (
-        f"# A {'long ' * 30}title\n\n| a | {'cell ' * 30}|\n\n"
+        f"# A {'long ' * 30}title\n\n| a | {'cell ' * 20}. {'Cell ' * 20}|\n\n"
         f"$$x = {'1 + ' * 30}2$$\n\nIt is $x = {'1 + ' * 13}2$\nor $x = {'1 + ' * 13}2$.\n\n"
         f"```bash\n{'a' * 80} {'of which ' * 9}\n```\n\nOne. Two `{'word ' * 9}`. [Three](4.md).\n"
     )
