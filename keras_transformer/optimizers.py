@@ -1,6 +1,5 @@
 """Adam whose update is one pass over each weight, on TensorFlow without XLA too."""
 
-import functools
 from typing import Any
 
 import keras
@@ -54,9 +53,16 @@ class FusedAdam(KerasAdam):
     True
     """
 
-    @functools.wraps(KerasAdam.__init__)  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*map(plain, args), **{name: plain(v) for name, v in kwargs.items()})
+    def __init__(
+        self,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.update(learning_rate=learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
+        super().__init__(**{name: plain(value) for name, value in kwargs.items()})
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments."""

@@ -1,5 +1,6 @@
 """The README and the pages keep their word: Python blocks run, the two commands are there."""
 
+import importlib.util
 import json
 import os
 import re
@@ -115,3 +116,46 @@ def test_a_how_to_has_at_most_100_lines(page):
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_python_blocks_run_one_after_the_other(page, errors):
     assert errors[page] is None, errors[page]
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """Where the commands of the pages have written the directories that their programs read."""
+    from keras_transformer import Transformer
+    from keras_transformer.interop import save_hugging_face
+    from keras_transformer.serving import Translator, export_onnx
+    from keras_transformer.text import SentencePieceTokenizer
+
+    folder = tmp_path_factory.mktemp("written")
+    texts = ["two dogs play in the snow", "a man rides a horse"] * 5
+    tokenizer = SentencePieceTokenizer.train(texts, vocab_size=60, shrink_to_fit=True)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=16, num_heads=2, d_ff=32)
+    translator = Translator(model, tokenizer, max_length=8)
+    save_hugging_face(translator, folder / "en-de-hf")
+    export_onnx(translator, folder / "runs" / "en-de" / "onnx", strings=True)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the converters
+@pytest.mark.parametrize(
+    ("page", "needs"),
+    [
+        ("docs/how-to/leave-for-ctranslate2.md", ("transformers", "torch")),
+        ("docs/how-to/onnx.md", ("onnxruntime_extensions", "onnx")),
+    ],
+)
+def test_programs_of_other_libraries_read_what_is_written(page, needs, request):
+    for name in needs:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"needs {name}")
+    (program,) = code_blocks((REPOSITORY / page).read_text(encoding="utf-8"), "py")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=request.getfixturevalue("directories"),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

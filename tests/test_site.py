@@ -99,6 +99,14 @@ def test_a_page_in_korean_says_so():
     assert languages.on_post_page('<html lang="en">', Page) == '<html lang="en">'
 
 
+def test_the_api_pages_show_defaults_and_no_empty_words(site):
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html")}
+    texts = {name: re.sub(r"<[^>]+>", "", page) for name, page in pages.items()}
+    assert "vocab_size: int = 8000" in texts["recipes"]
+    for name, text in texts.items():
+        assert re.findall(r"\boption\(|dataclasses\.field|^ *None\. *$", text, re.MULTILINE) == [], name
+
+
 def test_every_formula_is_drawn(site):
     pages = html_pages(site)
     assert len(pages) > 40

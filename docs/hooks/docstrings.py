@@ -35,6 +35,11 @@ class ForReaders(griffe.Extension):
         if obj.docstring:
             obj.docstring.value = page_text(obj.docstring.value)
 
+    def on_attribute_instance(self, *, attr, **_):
+        """Shows the default of a setting in place of the call that says its rules."""
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "option":
+            attr.value = attr.value.arguments[0]
+
     def on_class_members(self, *, cls, **_):
         """Leaves out what Keras calls."""
         for name in [name for name in cls.members if FOR_KERAS.fullmatch(name)]:

@@ -259,7 +259,7 @@ class SequenceToSequence(Composite, keras.Model):
                 Padding never counts.
 
         Returns:
-            A `ScoreResult`.
+            The log-probability of each token and of each output, and its perplexity.
 
         Raises:
             ValueError: for ids that are neither integers nor whole floats, a mask of floats, or

@@ -88,9 +88,6 @@ def export(
             `keras_transformer.serving.operations`.
         verbose: whether to print what was written and how to call it.
 
-    Returns:
-        None.
-
     Raises:
         ValueError: when `path` exists, the graph has an operation that is not allowed, or `card`
             is not a dictionary that JSON can hold.
@@ -164,7 +161,7 @@ def load(path: str | os.PathLike) -> LoadedModel:
         path: the directory that `export` wrote.
 
     Returns:
-        The loaded object. Keep it: its functions use its variables.
+        The loaded object. Keep it, because its functions use its variables.
 
     Raises:
         ValueError: when there is no SavedModel in `path`.

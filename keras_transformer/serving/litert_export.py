@@ -35,9 +35,6 @@ def export_litert(translator: "Translator", path: str | os.PathLike) -> None:
         translator: a `Translator`; its search is left out.
         path: the directory to make.
 
-    Returns:
-        None.
-
     Raises:
         ValueError: when `path` exists.
 

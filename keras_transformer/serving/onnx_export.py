@@ -75,9 +75,6 @@ def export_onnx(
         strings: whether to write `translator_strings.onnx` too. Its tokens are those of the
             translator, so other vocabularies than plain SentencePiece models are refused.
 
-    Returns:
-        None.
-
     Raises:
         ImportError: without onnx, or with `quantization` without onnxruntime.
         ValueError: when `path` exists, the search is `Sampling`, or the card has a field of the
