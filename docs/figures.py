@@ -1,4 +1,4 @@
-"""Writes the pictures of README.md, architecture.md and scale.md as SVG: `python docs/figures.py`.
+"""Writes the pictures of README and of pages as SVG: `python docs/figures.py`.
 
 Plain Python: the pictures are text, and the same at every run. `python docs/figures.py --record`
 first trains on dates and translates, and keeps what the commands print in docs/recording.txt.
@@ -30,6 +30,10 @@ SIZES = {"base": (60.5e6, 621_983, BLUE, "circle"), "big": (209e6, 284_910, ORAN
 BANDWIDTHS = {450e9: "", 50e9: "7 4"}  # bytes a second, and the dashes of its lines
 DEVICES = (1, 2, 4, 8, 16, 24, 32)
 FILLS = {BLUE: "#e5f1f8", ORANGE: "#fdeee3", GREEN: "#e3f4ee", PURPLE: "#f9edf4", GREY: "#f1f3f5"}
+ARROW_HEAD = (
+    "<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' "
+    f"markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n"
+)
 SANS = "font-family='system-ui, -apple-system, Segoe UI, Roboto, sans-serif'"
 MONO = "font-family='ui-monospace, SFMono-Regular, Menlo, Consolas, monospace'"
 
@@ -88,8 +92,7 @@ def architecture():
     """Gives figure 1 of "Attention Is All You Need" in the names of this package."""
     left, right = 235, 620
     parts = [
-        "<defs><marker id='head' viewBox='0 0 8 8' refX='7' refY='4' markerWidth='7' "
-        f"markerHeight='7' orient='auto'><path d='M0 0L8 4L0 8z' fill='{GREY}'/></marker></defs>\n",
+        ARROW_HEAD,
         "<rect x='1' y='1' width='878' height='748' rx='14' fill='#ffffff' stroke='#d5dbe0'/>\n",
         f"<g {SANS} transform='translate(0 -66)'>\n",
         frame(95, 380, 280, 250, "Encoder: N layers", "layers/encoder.py"),
@@ -153,6 +156,46 @@ def architecture():
     ]
     title = "The Transformer of figure 1, each box a file of keras_transformer"
     return document(880, 750, title, "".join(parts))
+
+
+def ways_in_and_out():
+    """Gives what becomes a `Translator`, and what is written from one."""
+    left, middle, right, center = 150, 440, 730, 185
+    ways_in = (
+        ("Hugging Face", "interop/hugging_face.py", ORANGE, "Marian, M2M100, NLLB, Pegasus"),
+        ("Marian", "interop/marian.py", ORANGE, "model.npz and its vocabularies"),
+        ("CTranslate2", "interop/ctranslate2.py", ORANGE, "OpenNMT, Argos, LibreTranslate"),
+        ("train", "recipes/training.py", GREY, "your own pairs of texts"),
+    )
+    ways_out = (
+        ("SavedModel", "serving/export.py", BLUE, "strings in, strings out"),
+        ("ONNX, LiteRT", "serving/onnx_export.py", BLUE, "without TensorFlow"),
+        ("Hugging Face", "interop/hugging_face_writer.py", GREEN, "Marian, Pegasus"),
+        ("CTranslate2", "interop/ctranslate2_save.py", GREEN, "also in 8 bits"),
+    )
+    parts = [
+        ARROW_HEAD,
+        "<rect x='1' y='1' width='878' height='368' rx='14' fill='#ffffff' stroke='#d5dbe0'/>\n",
+        f"<g {SANS}>\n",
+    ]
+    for number, (name, file, color, note) in enumerate(ways_in):
+        y = 65 + 80 * number
+        parts += [
+            box(left, y, name, file, color, note),
+            path((left + 107, y), (middle - 112, center + (y - center) / 6)),
+        ]
+    parts.append(box(middle, center, "Translator", "serving/translator.py", PURPLE, height=80))
+    for number, (name, file, color, note) in enumerate(ways_out):
+        y = 65 + 80 * number
+        parts += [
+            path((middle + 107, center + (y - center) / 6), (right - 112, y)),
+            box(right, y, name, file, color, note),
+        ]
+    title = (
+        "Models of Hugging Face, Marian and CTranslate2, and your own, become a Translator. It is "
+        "written as a SavedModel, ONNX or LiteRT, and for Hugging Face and CTranslate2."
+    )
+    return document(880, 370, title, "".join(parts) + "</g>\n")
 
 
 def recording(text):
@@ -234,6 +277,44 @@ def scaling():
         "450 GB/s and 16.9 million at 50 GB/s, big 8.8 and 7.1 million."
     )
     return document(width, height, title, "".join(parts) + "</g>\n")
+
+
+def table(page, first):
+    """Gives the rows of a page's table whose first head is `first`, as lists of cells."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    lines = text[text.index(f"\n| {first} |") + 1 :].partition("\n\n")[0].splitlines()
+    return [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
+def training_speed():
+    """Gives the tokens a second of training, from the tables of speed.md, a bar a row."""
+    width, left, right, step = 760, 250, 660, 26
+    top, parts = 26, []
+    for size, heading in {"tiny, float32": "tiny", "base": "base"}.items():
+        rows = [(name, int(speed.replace(",", ""))) for name, speed, *_ in table("speed.md", size)]
+        most = max(speed for _, speed in rows)
+        parts.append(label(24, top + 10, f"{heading}, tokens a second", 14, INK, "start", 600))
+        top += 24
+        for name, speed in rows:
+            color = BLUE if name.startswith("this package") else GREY
+            length = round((right - left) * speed / most, 1)
+            parts += [
+                label(left - 10, top + 15, name, 12.5, INK, "end"),
+                f"<rect x='{left}' y='{top + 2}' width='{length}' height='{step - 7}' rx='3' "
+                f"fill='{color}'/>\n",
+                label(left + length + 8, top + 15, f"{speed:,}", 12.5, INK, "start"),
+            ]
+            top += step
+        top += 24
+    frame_of_all = (
+        f"<rect x='1' y='1' width='{width - 2}' height='{top - 2}' rx='14' fill='#ffffff' "
+        f"stroke='#d5dbe0'/>\n<g {SANS}>\n"
+    )
+    title = (
+        "Bars of tokens a second in training. In each of the settings this package is ahead of "
+        "KerasHub, the Keras tutorial and PyTorch."
+    )
+    return document(width, top, title, frame_of_all + "".join(parts) + "</g>\n")
 
 
 def mark(x, y, size):
@@ -341,6 +422,8 @@ def main():
         "pictures/architecture.svg": architecture(),
         "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),
         "pictures/scaling.svg": scaling(),
+        "pictures/training_speed.svg": training_speed(),
+        "pictures/ways_in_and_out.svg": ways_in_and_out(),
         "favicon.svg": favicon(),
     }
     for name, picture in pictures.items():
