@@ -286,35 +286,71 @@ def table(page, first):
     return [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
-def training_speed():
-    """Gives the tokens a second of training, from the tables of speed.md, a bar a row."""
+def bars(groups, title):
+    """Gives bars with their figures: groups are (heading, largest value, rows).
+
+    A row is (name, value, what stands beside it, colour).
+    """
     width, left, right, step = 760, 250, 660, 26
     top, parts = 26, []
-    for size, heading in {"tiny, float32": "tiny", "base": "base"}.items():
-        rows = [(name, int(speed.replace(",", ""))) for name, speed, *_ in table("speed.md", size)]
-        most = max(speed for _, speed in rows)
-        parts.append(label(24, top + 10, f"{heading}, tokens a second", 14, INK, "start", 600))
+    for heading, most, rows in groups:
+        parts.append(label(24, top + 10, heading, 14, INK, "start", 600))
         top += 24
-        for name, speed in rows:
-            color = BLUE if name.startswith("this package") else GREY
-            length = round((right - left) * speed / most, 1)
+        for name, value, text, color in rows:
+            length = round((right - left) * value / most, 1)
             parts += [
                 label(left - 10, top + 15, name, 12.5, INK, "end"),
                 f"<rect x='{left}' y='{top + 2}' width='{length}' height='{step - 7}' rx='3' "
                 f"fill='{color}'/>\n",
-                label(left + length + 8, top + 15, f"{speed:,}", 12.5, INK, "start"),
+                label(left + length + 8, top + 15, text, 12.5, INK, "start"),
             ]
             top += step
         top += 24
-    frame_of_all = (
+    parts.insert(
+        0,
         f"<rect x='1' y='1' width='{width - 2}' height='{top - 2}' rx='14' fill='#ffffff' "
-        f"stroke='#d5dbe0'/>\n<g {SANS}>\n"
+        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
     )
-    title = (
+    return document(width, top, title, "".join(parts) + "</g>\n")
+
+
+def training_speed():
+    """Gives the tokens a second of training, from the tables of speed.md, a bar a row."""
+    groups = []
+    for size, heading in {"tiny, float32": "tiny", "base": "base"}.items():
+        speeds = {name: int(cell.replace(",", "")) for name, cell, *_ in table("speed.md", size)}
+        rows = [
+            (name, speed, f"{speed:,}", BLUE if name.startswith("this package") else GREY)
+            for name, speed in speeds.items()
+        ]
+        groups.append((f"{heading}, tokens a second", max(speeds.values()), rows))
+    return bars(
+        groups,
         "Bars of tokens a second in training. In each of the settings this package is ahead of "
-        "KerasHub, the Keras tutorial and PyTorch."
+        "KerasHub, the Keras tutorial and PyTorch.",
     )
-    return document(width, top, title, frame_of_all + "".join(parts) + "</g>\n")
+
+
+def results():
+    """Gives the results on processors beside the published ones, from the table of results.md."""
+    groups = []
+    for task, metric, *cells in table("results.md", "task"):
+        here, published = (re.search(r"\d+(?:\.\d+)?", cell) for cell in cells[:2])
+        if published and "GPU" not in task and "its own" not in task:
+            is_error = metric == "word error rate"
+            figures = [("this package", here[0], BLUE), ("published", published[0], GREY)]
+            rows = [
+                (name, 100 - float(figure) if is_error else float(figure), figure, color)
+                for name, figure, color in figures
+            ]
+            if is_error:
+                rows = [(name, value, f"{value:.1f}", color) for name, value, _, color in rows]
+            groups.append((f"{task}: {'words right' if is_error else metric}", 100, rows))
+    return bars(
+        groups,
+        "Bars of results on processors beside published ones. Inflection and phonemes are ahead "
+        "of them, Multi30K and SCAN at the published figure.",
+    )
 
 
 def mark(x, y, size):
@@ -422,6 +458,7 @@ def main():
         "pictures/architecture.svg": architecture(),
         "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),
         "pictures/scaling.svg": scaling(),
+        "pictures/results.svg": results(),
         "pictures/training_speed.svg": training_speed(),
         "pictures/ways_in_and_out.svg": ways_in_and_out(),
         "favicon.svg": favicon(),
