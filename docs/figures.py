@@ -348,8 +348,8 @@ def results():
             groups.append((f"{task}: {'words right' if is_error else metric}", 100, rows))
     return bars(
         groups,
-        "Bars of results on processors beside published ones. Inflection and phonemes are ahead "
-        "of them, Multi30K and SCAN at the published figure.",
+        "Bars of results on processors beside published ones. Inflection and phonemes are ahead, "
+        "Multi30K and SCAN just below.",
     )
 
 

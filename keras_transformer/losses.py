@@ -126,9 +126,9 @@ class MaskedCrossentropy(keras.losses.Loss):
     functional model does not. Give `sample_weight=weight_of_id[labels]` instead.
 
     Returns:
-        A float32 scalar, the mean over the tokens of one batch. What `fit` and `evaluate` print as
-        `loss` is Keras's mean of these over batches, weighted by rows, so with `"sum"` it is none
-        over tokens; `Perplexity` counts tokens over all batches.
+        A float32 scalar, the mean over the tokens of one batch. `fit` and `evaluate` print Keras's
+        mean of these over batches, weighted by rows. With `"sum"` that is not a mean over tokens:
+        `Perplexity` counts tokens over all batches.
 
     Raises:
         ValueError: for a bad argument, and when the shapes of labels and logits do not fit.

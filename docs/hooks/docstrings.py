@@ -9,9 +9,9 @@ EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 TITLE = re.compile(r"^(Masking|References?|Example):", re.MULTILINE)
 SHAPES = re.compile(r"^Shapes:\n((?: .*(?:\n|$))+)", re.MULTILINE)
 SHAPE = re.compile(r"(?<=\.) (?=[\w, ]+: )")
-# Public for Keras, which calls them, and much the same in every class.
+# Public for Keras or for a stack of layers, which call them. Much the same in every class.
 FOR_KERAS = re.compile(
-    r"build\w*|compute_\w+|on_\w+|update_state|token_values|get_config|get_build_config|from_config"
+    r"build\w*|compute_\w+|on_\w+|update_state|token_values|get_config|get_build_config|from_config|transform"
 )
 
 
@@ -42,5 +42,6 @@ class ForReaders(griffe.Extension):
 
     def on_class_members(self, *, cls, **_):
         """Leaves out what Keras calls."""
-        for name in [name for name in cls.members if FOR_KERAS.fullmatch(name)]:
-            del cls.members[name]
+        for name in [n for n, member in cls.members.items() if member.is_function]:
+            if FOR_KERAS.fullmatch(name):
+                del cls.members[name]

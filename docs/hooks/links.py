@@ -14,6 +14,7 @@ from mkdocs.structure.files import File
 REPOSITORY = Path(__file__).resolve().parents[2]
 OUTSIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "examples/README.md")
 LINK = re.compile(r"\]\((?P<target>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
+IN_FIGURE = re.compile(r"<a href='(?P<target>[^':]+)'")
 LANGUAGES = {".py": "python", ".css": "css"}
 
 
@@ -23,7 +24,7 @@ def site_uri(path):
         return path.removeprefix("docs/")
     if path == "README.md":
         return "index.md"
-    return path if path.endswith(".md") else f"source/{path}.md"
+    return path if path.endswith(".md") else f"source/{path.lstrip('.')}.md"
 
 
 def linked_files(path, text):
@@ -60,6 +61,9 @@ def on_files(files, config):
         content = rewrite(path, texts[path])
         files.append(File.generated(config, site_uri(path), content=content))
     targets = {target for path, text in texts.items() for _, target in linked_files(path, text)}
+    for figure in (REPOSITORY / "docs" / "pictures").glob("*.svg"):
+        for link in IN_FIGURE.finditer(figure.read_text(encoding="utf-8")):
+            targets.add(posixpath.normpath(posixpath.join("docs/pictures", link["target"])))
     for path in sorted(targets):
         if site_uri(path).startswith("source/"):
             files.append(File.generated(config, site_uri(path), content=source_page(path)))

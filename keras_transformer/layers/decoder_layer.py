@@ -254,7 +254,7 @@ class DecoderLayer(Block):
                 beam. None when the cache has a row for each row of inputs.
 
         Returns:
-            A `DecoderLayerStep`.
+            The output of the position, the cache with it, and the weights over the memory.
         """
         inputs = ops.cast(inputs, self.compute_dtype)  # a quantized embedding's are float32
         if self.added_position is not None:

@@ -79,8 +79,7 @@ class Settings:
             sentencepiece (.tsv).
         source_normalization: normalization of the sources, where it is another.
         max_length: tokens of the longest text; longer pairs are not trained on.
-        max_ratio: pairs are not trained on whose longer side has more than so many times the tokens
-            of the shorter.
+        max_ratio: largest ratio of the tokens of the two sides; other pairs are not trained on.
         source_scripts: scripts of most letters of a source, such as Latin; other pairs are not
             trained on.
         target_scripts: those of the targets.
@@ -101,13 +100,13 @@ class Settings:
         similarity: similarity of its attention; "general" is bilinear.
         scheduled_sampling: share of the target tokens that the recurrent model writes itself.
         epochs: number of passes over the training pairs.
-        minutes: stops at the end of the epoch in which so many minutes are over. Compiling and
-            measuring count.
+        minutes: ends training after the first epoch that passes this time. Compiling and measuring
+            count.
         tokens_per_batch: tokens of either side of a batch, padding included.
         batches_per_epoch: batches of an epoch; 0: as many as all pairs make.
         max_shapes: number of shapes of batch; each is compiled once.
-        on_disk_from: MiB of both training files, from which on they stay on disk and are tokenized
-            once; 0: always. Smaller ones are read into lists.
+        on_disk_from: MiB of both training files. Files of this size or larger are tokenized once
+            and stay on disk; 0: all. Smaller ones are read into lists.
         learning_rate: largest learning rate, at the end of the warm-up.
         warmup_steps: updates of the warm-up.
         label_smoothing: share of the target that is spread over the vocabulary.
@@ -118,8 +117,8 @@ class Settings:
         both_directions: number of first epochs that also train from target to source.
         start_from: directory of another run, whose model and vocabularies it begins with. From an
             import, `train` takes its search too, learning rate 0.0002 and 200 warm-up steps.
-        teacher: directory of another run, whose translations of the training sources it learns in
-            place of their targets, with the other's vocabularies.
+        teacher: directory of a run whose translations replace the targets of the training pairs.
+            The student takes its vocabularies.
         accumulate: number of batches whose gradients make one update.
         precision: Keras's dtype policy.
         backend: Keras's backend; KERAS_BACKEND when not given.

@@ -124,7 +124,7 @@ def translate_shards(
         verbose: whether to write progress to standard error.
 
     Returns:
-        A `ShardReport`.
+        The counts of files and rows, and of those that could not be translated.
 
     Raises:
         ValueError: when an argument is bad, or `output` has files of another model or other

@@ -136,7 +136,7 @@ def prepare_corpus(
         verbose: whether to write progress, and what was left out, to standard error.
 
     Returns:
-        A `PreparedCorpus`.
+        The prepared corpus, which `translation_dataset` and `PairDataset` read like lists.
 
     Raises:
         ValueError: when files differ in their numbers of lines, are damaged or missing, no pair is

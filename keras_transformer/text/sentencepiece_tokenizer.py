@@ -149,7 +149,7 @@ class SentencePieceTokenizer(Tokenizer):
             **options: arguments of `SentencePieceTokenizer`.
 
         Returns:
-            A `SentencePieceTokenizer`. `load` reads what `save` wrote.
+            A tokenizer whose `model` is that of the file. `load` reads what `save` wrote.
 
         Raises:
             OSError: when the file cannot be read.
@@ -223,7 +223,7 @@ class SentencePieceTokenizer(Tokenizer):
                 is unseen. None takes all lines.
 
         Returns:
-            A `SentencePieceTokenizer`.
+            A tokenizer whose `model` is the learnt one, the bytes of a file of sentencepiece.
 
         Raises:
             ImportError: when sentencepiece is not installed.
