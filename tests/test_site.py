@@ -134,7 +134,8 @@ def test_every_link_leads_to_a_file_of_the_site(site):
     links = set()
     for name, page in html_pages(site).items():
         if name != "404.html":  # a server's page, whose links begin at its root
-            found = re.findall(r"<a [^>]*href=[\"']([^\"'#:]+)(?=[#\"'])", page.read_text("utf-8"))
+            text = page.read_text(encoding="utf-8")
+            found = re.findall(r"<a [^>]*href=[\"']([^\"'#:]+)(?=[#\"'])", text)
             links.update((name, link) for link in found)
     assert len(links) > 1000
     assert ("interop.html", "source/keras_transformer/interop/marian.py.html") in links
