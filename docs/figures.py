@@ -353,6 +353,37 @@ def results():
     )
 
 
+def learning():
+    """Gives BLEU over the minutes of an hour's training on Multi30K, from a table of the lab."""
+    rows = table("lab/training-curves.md", "epoch | 5 | 10 | 15")
+    minutes, bleu = ([float(cell.strip("*")) for cell in row[1:]] for row in rows[:2])
+    width, height, left, right, top, bottom = 760, 380, 64, 730, 56, 318
+
+    def place(minute, value):
+        x = left + (right - left) * minute / 60
+        return round(x, 1), round(bottom - (bottom - top) * value / 45, 1)
+
+    parts = [
+        f"<rect x='1' y='1' width='{width - 2}' height='{height - 2}' rx='14' fill='#ffffff' "
+        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
+        label(left - 40, 34, "BLEU of the validation texts", 13, INK, "start", 600),
+        label((left + right) / 2, 360, "minutes of training", 13, weight=600),
+    ]
+    for value in range(0, 46, 10):
+        x, y = place(0, value)
+        parts.append(f"<path d='M{x} {y}H{right}' stroke='#e1e6ea'/>\n")
+        parts.append(label(x - 8, y + 4, str(value), 12, GREY, "end"))
+    parts += [label(place(n, 0)[0], bottom + 20, str(n), 12, GREY) for n in range(0, 61, 10)]
+    points = [place(*point) for point in zip(minutes, bleu, strict=True)]
+    line = "L".join(f"{x} {y}" for x, y in points)
+    parts.append(f"<path d='M{line}' fill='none' stroke='{BLUE}' stroke-width='2.2'/>\n")
+    parts += [mark(x, y, "base") for x, y in points]
+    title = (
+        f"BLEU over minutes: {bleu[0]} after {minutes[0]:.0f}, {bleu[-1]} after {minutes[-1]:.0f}."
+    )
+    return document(width, height, title, "".join(parts) + "</g>\n")
+
+
 def mark(x, y, size):
     """Gives the mark of a size of model at a point."""
     _, _, color, shape = SIZES[size]
@@ -458,6 +489,7 @@ def main():
         "pictures/architecture.svg": architecture(),
         "pictures/dates.svg": recording(RECORDING.read_text(encoding="utf-8")),
         "pictures/scaling.svg": scaling(),
+        "pictures/learning.svg": learning(),
         "pictures/results.svg": results(),
         "pictures/training_speed.svg": training_speed(),
         "pictures/ways_in_and_out.svg": ways_in_and_out(),

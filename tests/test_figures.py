@@ -28,6 +28,7 @@ def drawn(figures):
         "pictures/architecture.svg": figures.architecture(),
         "pictures/dates.svg": figures.recording(recording),
         "pictures/scaling.svg": figures.scaling(),
+        "pictures/learning.svg": figures.learning(),
         "pictures/results.svg": figures.results(),
         "pictures/training_speed.svg": figures.training_speed(),
         "pictures/ways_in_and_out.svg": figures.ways_in_and_out(),
