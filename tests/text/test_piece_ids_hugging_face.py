@@ -208,11 +208,19 @@ def test_nllb_reads_the_same(corpus, tmp_path, count):
     assert {row[0] for row in expected} == {ours.tag_id("eng_Latn")}
     found = ours.tokenize(texts).to_list()
     assert found == [row[1:-1] for row in expected]
-    hostile = hostile_texts(300)
+    hostile = hostile_texts(min(count, 2000))
     expected_hostile = [
         [i + 1 if i else 3 for i in row] for row in processor(model).encode(hostile)
     ]
     assert ours.tokenize(hostile).to_list() == expected_hostile
+    # Theirs may end in a space that sentencepiece drops, loses some combining marks, and reads
+    # the name of a special piece as that piece.
+    space = theirs.convert_tokens_to_ids("\u2581")
+    alike = [text for text in hostile if "\u0301" not in text and "<s>" not in text]
+    rows = [row[1:-1] for row in theirs(alike).input_ids]
+    rows = [row[:-1] if row[-1:] == [space] else row for row in rows]
+    assert len(alike) > len(hostile) // 2
+    assert ours.tokenize(alike).to_list() == rows
     lines = expected[: 2 * count]
     shown = theirs.batch_decode(lines, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     known = [row for row, ids in enumerate(lines) if ours.unk_id not in ids]
@@ -235,7 +243,7 @@ def test_m2m100_reads_the_same(corpus, tmp_path, count):
     ours = SentencePieceTokenizer(model, vocabulary=tmp_path / "vocab.json", tags=tags)
     assert (ours.bos_id, ours.pad_id, ours.eos_id, ours.unk_id) == (0, 1, 2, 3)
     assert [ours.tag_id(tag) for tag in tags] == list(theirs.lang_token_to_id.values())
-    texts = [*corpus[0][:count], *corpus[1][:count], *hostile_texts(300)]
+    texts = [*corpus[0][:count], *corpus[1][:count], *hostile_texts(min(count, 2000))]
     expected = [theirs.convert_tokens_to_ids(theirs._tokenize(text)) for text in texts]
     assert ours.tokenize(texts).to_list() == expected
     assert any(ours.unk_id in row for row in expected)
