@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.other_backends import reason_to_leave_out
-from tests.selection import LONGEST_FILES, processes_for
+from tests.selection import LONGEST_FILES, calls_the_trained, processes_for
 
 # Read once, by the first import of keras or tensorflow: so before any test module.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -57,10 +57,26 @@ def pytest_configure(config):
         config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Gives a process a file at a time, and one of them all files of the trained translator."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "trained" if calls_the_trained(config.rootpath / file) else file
+
+    return Scheduling(config, log) if config.option.dist == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items):
-    """Begins with the longest files; skips what a backend leaves out, with the reason."""
+    """Begins with the longest files; skips what a backend leaves out, with the reason.
+
+    The files of the trained translator are the first of all: one process runs them.
+    """
     order = {TESTS / file: number for number, file in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    items.sort(key=lambda item: (not calls_the_trained(item.path), order.get(item.path, 99)))
     for item in items:
         if reason := reason_to_leave_out(item.nodeid, BACKEND):
             item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,6 +1,8 @@
 """How a run of the tests is divided: between processes, and between the default run and others."""
 
+import functools
 import itertools
+import re
 
 import pytest
 
@@ -35,6 +37,16 @@ LONGEST_FILES = (
     "recipes/test_runs.py",
     "commands/test_main.py",
 )
+
+
+@functools.cache
+def calls_the_trained(path):
+    """Whether a file of tests calls the trained translator of `serving/trained.py`, or its export.
+
+    One process runs all of these: the other would train, trace and export it again.
+    """
+    text = path.read_text(encoding="utf-8")
+    return re.search(r"serving\.trained|\bexported|\brun_directory", text) is not None
 
 
 def processes_for(paths):

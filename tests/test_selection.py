@@ -28,6 +28,24 @@ def test_pytest_runs_what_it_is_given_in_so_many_processes(pytestconfig):
         assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=config) == number
 
 
+def test_one_process_runs_all_files_of_the_trained_translator(pytestconfig):
+    if not pytestconfig.pluginmanager.hasplugin("xdist"):
+        pytest.skip("needs pytest-xdist")
+
+    def scheduler(dist):
+        config = types.SimpleNamespace(
+            rootpath=Path(__file__).parents[1],
+            option=types.SimpleNamespace(dist=dist),
+            getvalue=lambda name: ["popen", "popen"],  # of `tx`, the processes
+        )
+        return pytestconfig.hook.pytest_xdist_make_scheduler(config=config, log=None)
+
+    files = ("serving/test_translator.py", "commands/test_translate.py", "test_losses.py")
+    scopes = [scheduler("loadfile")._split_scope(f"tests/{file}::test_a[b]") for file in files]
+    assert scopes == ["trained", "trained", "tests/test_losses.py"]
+    assert scheduler("load") is None
+
+
 def test_each_value_is_tried_and_the_other_combinations_are_slow():
     cases = spread("abcde", [0, 1, 2])
     assert len({case.values for case in cases}) == 15
