@@ -47,6 +47,15 @@ def document(width, height, title, body, style=""):
     )
 
 
+def panel(width, height, title, parts):
+    """Gives a document of parts on a white ground of its own, which dark pages need."""
+    ground = (
+        f"<rect x='1' y='1' width='{width - 2}' height='{height - 2}' rx='14' fill='#ffffff' "
+        f"stroke='#d5dbe0'/>\n<g {SANS}>\n"
+    )
+    return document(width, height, title, ground + "".join(parts) + "</g>\n")
+
+
 def label(x, y, text, size=13, color=INK, anchor="middle", weight=400):
     """Gives a line of text."""
     return (
@@ -244,8 +253,6 @@ def scaling():
         return round(x, 1), round(bottom - (bottom - top) * speed / most, 1)
 
     parts = [
-        f"<rect x='1' y='1' width='{width - 2}' height='{height - 2}' rx='14' fill='#ffffff' "
-        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
         label(left - 60, 34, "million target tokens a second", 13, INK, "start", 600),
         label((left + right) / 2, 418, "devices, each with 32,768 tokens a step", 13, weight=600),
     ]
@@ -276,7 +283,7 @@ def scaling():
         "Calculated tokens a second against devices. With 32 devices base has 19.5 million at "
         "450 GB/s and 16.9 million at 50 GB/s, big 8.8 and 7.1 million."
     )
-    return document(width, height, title, "".join(parts) + "</g>\n")
+    return panel(width, height, title, parts)
 
 
 def table(page, first):
@@ -306,12 +313,7 @@ def bars(groups, title):
             ]
             top += step
         top += 24
-    parts.insert(
-        0,
-        f"<rect x='1' y='1' width='{width - 2}' height='{top - 2}' rx='14' fill='#ffffff' "
-        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
-    )
-    return document(width, top, title, "".join(parts) + "</g>\n")
+    return panel(width, top, title, parts)
 
 
 def training_speed():
@@ -364,8 +366,6 @@ def learning():
         return round(x, 1), round(bottom - (bottom - top) * value / 45, 1)
 
     parts = [
-        f"<rect x='1' y='1' width='{width - 2}' height='{height - 2}' rx='14' fill='#ffffff' "
-        f"stroke='#d5dbe0'/>\n<g {SANS}>\n",
         label(left - 40, 34, "BLEU of the validation texts", 13, INK, "start", 600),
         label((left + right) / 2, 360, "minutes of training", 13, weight=600),
     ]
@@ -381,7 +381,7 @@ def learning():
     title = (
         f"BLEU over minutes: {bleu[0]} after {minutes[0]:.0f}, {bleu[-1]} after {minutes[-1]:.0f}."
     )
-    return document(width, height, title, "".join(parts) + "</g>\n")
+    return panel(width, height, title, parts)
 
 
 def mark(x, y, size):

@@ -76,7 +76,9 @@ def pytest_collection_modifyitems(items):
     The files of the trained translator are the first of all: one process runs them.
     """
     order = {TESTS / file: number for number, file in enumerate(LONGEST_FILES)}
-    items.sort(key=lambda item: (not calls_the_trained(item.path), order.get(item.path, 99)))
+    items.sort(
+        key=lambda item: (not calls_the_trained(item.path), order.get(item.path, len(order)))
+    )
     for item in items:
         if reason := reason_to_leave_out(item.nodeid, BACKEND):
             item.add_marker(pytest.mark.skip(reason=reason))

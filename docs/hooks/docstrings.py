@@ -11,7 +11,8 @@ SHAPES = re.compile(r"^Shapes:\n((?: .*(?:\n|$))+)", re.MULTILINE)
 SHAPE = re.compile(r"(?<=\.) (?=[\w, ]+: )")
 # Public for Keras or for a stack of layers, which call them. Much the same in every class.
 FOR_KERAS = re.compile(
-    r"build\w*|compute_\w+|on_\w+|update_state|token_values|get_config|get_build_config|from_config|transform"
+    r"build\w*|compute_\w+|on_\w+|update_state|token_values|get_config|get_build_config|from_config"
+    r"|transform"
 )
 
 

@@ -79,7 +79,7 @@ class Settings:
             sentencepiece (.tsv).
         source_normalization: normalization of the sources, where it is another.
         max_length: tokens of the longest text; longer pairs are not trained on.
-        max_ratio: largest ratio of the tokens of the two sides; other pairs are not trained on.
+        max_ratio: largest ratio of the tokens of the two sides; pairs above it are not trained on.
         source_scripts: scripts of most letters of a source, such as Latin; other pairs are not
             trained on.
         target_scripts: those of the targets.

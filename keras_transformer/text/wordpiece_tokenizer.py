@@ -98,7 +98,7 @@ class WordPieceTokenizer(Tokenizer):
             lowercase: whether every text is lower-cased first, as `str.lower` does; accents stay.
 
         Returns:
-            A tokenizer with the special ids first, then the pieces in their order of learning.
+            A tokenizer of the pieces that were learnt, the special ids before them.
 
         Raises:
             TypeError: when `texts` is not an iterable of str.
