@@ -30,7 +30,7 @@ from pathlib import Path
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-VOCAB_SIZE, NEW_PIECES = 6000, 200
+NEW_PIECES = 200
 SIZES = {"layers": 3, "attention_heads": 4, "ffn_dim": 512}
 
 
@@ -42,6 +42,7 @@ def main():
     parser.add_argument("--epochs-there", type=int, default=3)
     parser.add_argument("--epochs-here", type=int, default=4)
     parser.add_argument("--pairs", type=int, help="how many pairs to train on; default: all")
+    parser.add_argument("--vocab-size", type=int, default=6000, help="pieces of both sides")
     parser.add_argument("--there", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,7 @@ def write_tokenizer(args, directory):
     lines = args.output / "train.txt"
     lines.write_text("\n".join(sum(texts_of(args, "train"), [])), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
-        input=str(lines), model_prefix=str(args.output / "joint"), vocab_size=VOCAB_SIZE,
+        input=str(lines), model_prefix=str(args.output / "joint"), vocab_size=args.vocab_size,
         character_coverage=1.0, minloglevel=2,
     )  # fmt: skip
     model = args.output / "joint.model"

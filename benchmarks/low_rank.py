@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--pairs", type=int, help="how many pairs to train on; default: all")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="default: all")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
@@ -57,13 +58,14 @@ def main():
     args.output.mkdir(parents=True, exist_ok=True)
     print("| trained | numbers | optimizer, MiB | peak, MiB | seconds an epoch | BLEU |")
     print("|---|---|---|---|---|---|", flush=True)
-    for way in WAYS:
+    for way in args.ways:
         path = figures_of(args, way)
         if not path.exists():
             command = [sys.executable, "-m", "benchmarks.low_rank", *sys.argv[1:], "--way", way]
             subprocess.run(command, check=True)
         print(row_of(way, json.loads(path.read_text(encoding="utf-8"))), flush=True)
-    compare(args)
+    if LEAVES in args.ways:
+        compare(args)
 
 
 def figures_of(args, way):
