@@ -400,7 +400,8 @@ def test_length_rule_counts_lines_without_docstrings_and_blank_lines():
 def bases_of_one(trees):
     """Names the classes of a package that one other class inherits, and nothing else reads.
 
-    Such a base is a part of its subclass, or an object beside it. An annotation does not read it.
+    Such a base is a part of its subclass, or an object beside it. An annotation does not read it,
+    except `Unpack`, which takes its fields.
     """
     heirs, read = {}, set()
     for tree in trees.values():
@@ -412,7 +413,7 @@ def bases_of_one(trees):
                     if isinstance(base, ast.Name):
                         heirs.setdefault(base.id, set()).add(node.name)
             annotation = getattr(node, "annotation", None) or getattr(node, "returns", None)
-            if isinstance(annotation, ast.AST):
+            if isinstance(annotation, ast.AST) and "Unpack[" not in ast.unparse(annotation):
                 aside.update(id(part) for part in ast.walk(annotation))
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
         read.update(node.id for node in nodes if id(node) not in aside)
@@ -428,6 +429,7 @@ def test_a_base_class_with_one_subclass_is_found():
     sources = {
         "a.py": "class Base: ...\nclass Made: ...\nMade()\nclass Of(Base): ...",
         "b.py": "class B(Made): ...\ndef f(base: Base) -> Base: ...",
+        "c.py": "class Names: ...\nclass More(Names): ...\ndef f(**names: Unpack[Names]): ...",
     }
     assert bases_of_one({path: ast.parse(text) for path, text in sources.items()}) == ["Base"]
 

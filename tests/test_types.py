@@ -14,6 +14,8 @@ from typing import Any
 import keras
 import pytest
 
+from keras_transformer.layers.block import Block, BlockOptions
+from keras_transformer.layers.composite import Composite, LayerOptions
 from tests.public_modules import MODULES, load
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -35,7 +37,7 @@ ALIASES = {  # of `arguments.py`: the names of parameters that have the alias's 
 IMPORTS = """
 import numpy as np
 
-from keras_transformer import BeamSearch, MultiHeadAttention, Transformer, WarmupSchedule
+from keras_transformer import BeamSearch, Encoder, MultiHeadAttention, Transformer, WarmupSchedule
 from keras_transformer.batches import PairDataset
 from keras_transformer.callbacks import AverageCheckpoints, TranslationQuality
 from keras_transformer.checks import check_causality
@@ -85,6 +87,7 @@ MISUSES = {  # a line that a checker must refuse, and the code of its error
     "Transformer(vocab_size=50, activation=3)": "arg-type",
     "Transformer(vocab_size=50, position='rotary')": "arg-type",
     "MultiHeadAttention(2, 4, attention_axes='all')": "arg-type",
+    "Encoder(2, 2, 32, windo=3)": "call-arg",
     "model.generate(ids, BeamSearch(4), 20, ids)": "call-arg",
     "load_translator('run').translate_all(['one'])": "attr-defined",
     "translator.translate_all(['one'])": "attr-defined",
@@ -220,6 +223,26 @@ def test_missing_annotations_are_found(monkeypatch):
         "Example.load": ["path"],
         "Example.complete": [],
     }
+
+
+HANDED_ON = {  # a `TypedDict` of keyword arguments, and the classes whose constructors take them
+    LayerOptions: (keras.layers.Layer, Composite),
+    BlockOptions: (keras.layers.Layer, Composite, Block),
+}
+
+
+@pytest.mark.parametrize("options", HANDED_ON)
+def test_what_a_constructor_hands_on_has_the_names_and_types_of_its_base(options):
+    parameters = [
+        parameter
+        for owner in HANDED_ON[options]
+        for parameter in inspect.signature(owner.__init__).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
+    assert {parameter.name for parameter in parameters} == set(options.__annotations__)
+    for parameter in parameters:
+        if parameter.annotation is not parameter.empty:  # Keras annotates none
+            assert parameter.annotation == options.__annotations__[parameter.name]
 
 
 def parameters_of(tree):

@@ -1,21 +1,19 @@
 """The options that encoder and decoder layers, and stacks of them, have in common."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Activation, PaddingMask, Tensor
-from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.composite import Composite, LayerOptions
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
     checked_activation,
 )
-from keras_transformer.layers.multi_head_attention import (
-    MultiHeadAttention,
-)
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.positions import (
     AddedPosition,
     AttentionPosition,
@@ -26,6 +24,18 @@ from keras_transformer.layers.positions import (
 )
 from keras_transformer.layers.residual import NORM_EPSILON, Residual, normalization
 from keras_transformer.masking import AttachMask, ReadMask
+
+
+class BlockOptions(LayerOptions, total=False):
+    """The keyword arguments of `Block`, as the signature of a stack hands them on."""
+
+    attention_dropout: float
+    feed_forward_dropout: float
+    rms_norm: bool
+    norm_epsilon: float
+    num_key_value_heads: int | None
+    window: int | None
+    position: Position | None
 
 
 class Block(Composite):
@@ -46,7 +56,7 @@ class Block(Composite):
         num_key_value_heads: int | None = None,
         window: int | None = None,
         position: Position | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.num_heads = arguments.positive_integer("num_heads", num_heads)

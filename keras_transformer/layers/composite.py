@@ -1,11 +1,22 @@
 """Layers made of layers: `trainable` reaches all of them, whenever it is set, and is saved."""
 
 import warnings
-from typing import Any
+from typing import Any, TypedDict
 
 import keras
 
 from keras_transformer.arguments import plain
+
+
+class LayerOptions(TypedDict, total=False):
+    """The arguments of every Keras layer, and that of every `Composite`."""
+
+    activity_regularizer: keras.regularizers.Regularizer | None
+    trainable: bool
+    dtype: str | keras.DTypePolicy | dict[str, Any] | None
+    autocast: bool
+    name: str | None
+    trainable_inside: dict[str, bool] | None
 
 
 class Composite(keras.layers.Layer):

@@ -1,12 +1,12 @@
 """A stack of layers: what `Encoder` and `Decoder` have in common."""
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import keras
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Activation, PaddingMask, Shape, Tensor
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, BlockOptions
 from keras_transformer.layers.decoder_layer import DecoderLayerStates, DecoderMasks
 from keras_transformer.layers.dropout import Dropout, given_seeds
 from keras_transformer.layers.encoder_layer import EncoderLayerStates, EncoderMasks
@@ -28,7 +28,7 @@ class Stack(Block):
         *,
         activation: Activation = "relu",
         remat: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[BlockOptions],
     ) -> None:
         super().__init__(num_heads, d_ff, dropout, norm_first, activation, **kwargs)
         self.num_layers = arguments.positive_integer("num_layers", num_layers)
