@@ -109,7 +109,7 @@ class PairDataset(keras.utils.PyDataset):
         seed = arguments.optional(non_negative, "seed", seed)
         first_epoch = non_negative("first_epoch", first_epoch)
         self._process = checked_process(process, rows_multiple, seed)
-        special = checked_special_ids(pad_id, bos_id, eos_id)
+        special = distinct_special_ids(pad_id, bos_id, eos_id)
         entropy: Any = np.random.SeedSequence().entropy  # an int
         order = entropy if seed is None else seed
         self._passes, self.report = make_passes(
@@ -182,7 +182,7 @@ def checked_process(
     raise ValueError(f"`process` must {rule}. Received: process={given}")
 
 
-def checked_special_ids(pad_id: int, bos_id: int, eos_id: int) -> SpecialIds:
+def distinct_special_ids(pad_id: int, bos_id: int, eos_id: int) -> SpecialIds:
     """Returns the special ids, or raises `ValueError` when padding is told from no other one."""
     given = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
     ids = {name: arguments.non_negative_integer(name, value) for name, value in given.items()}

@@ -30,7 +30,7 @@ from keras_transformer.text.scripts import are_of_scripts, checked_scripts
 from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
-    check_special_ids,
+    check_same_special_ids,
     digest_of,
     special_ids_of,
     tokenize_all,
@@ -172,7 +172,7 @@ def prepare_corpus(
     temperature = arguments.number_within("temperature", temperature, 1, np.inf)
     weights = _weights(weights, temperature, len(files))
     workers = arguments.optional(arguments.positive_integer, "workers", workers)
-    check_special_ids(*tokenizers)
+    check_same_special_ids(*tokenizers)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     description: dict[str, Any] = {

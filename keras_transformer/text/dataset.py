@@ -19,7 +19,7 @@ from keras_transformer.text.subword_dropout import SubwordDropout
 from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
-    check_special_ids,
+    check_same_special_ids,
     digest_of,
     special_ids_of,
     tokenize_all,
@@ -138,7 +138,7 @@ def translation_dataset(
         tokenizer if tag is None else TaggedTokenizer(tokenizer, tag)
         for tokenizer, tag in ((source_tokenizer, source_tag), (target_tokenizer, target_tag))
     ]
-    check_special_ids(*tokenizers)
+    check_same_special_ids(*tokenizers)
     entropy: Any = np.random.SeedSequence().entropy  # an int
     seed = entropy if seed is None else seed
     tags = source_tag, target_tag

@@ -55,7 +55,9 @@ class TaggedTokenizer:
         return tf.concat([tags, ids], axis=1)
 
 
-def check_special_ids(source_tokenizer: TokenizerLike, target_tokenizer: TokenizerLike) -> None:
+def check_same_special_ids(
+    source_tokenizer: TokenizerLike, target_tokenizer: TokenizerLike
+) -> None:
     """Raises `ValueError` unless both tokenizers have the same special ids."""
     for name in ("pad_id", "bos_id", "eos_id"):
         source, target = getattr(source_tokenizer, name), getattr(target_tokenizer, name)
