@@ -1,7 +1,7 @@
 """What all searches share: their options, the arguments of a call, the rules for the next token."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from keras import ops
@@ -185,7 +185,8 @@ class Search:
         allowed_ids: the only tokens that may come, beside `eos_id`; all when None.
         return_alignments: whether the result has alignments.
         renormalize: whether the tokens that may come share the probability of those that may
-            not. A token of a prefix then has the log-probability 0. Hugging Face scores so.
+            not. A token of a prefix then has the log-probability 0. "prefix" gives it 0 too, and
+            changes nothing else: Hugging Face scores a forced token so.
 
     A call takes these values for each sentence. `prefix_ids` (batch, prefix), padded at the end,
     are the first tokens of each output. They come before all other rules, and are cut at the
@@ -228,7 +229,7 @@ class Search:
         suppressed_ids: Iterable[int] = (),
         allowed_ids: Iterable[int] | None = None,
         return_alignments: bool = False,
-        renormalize: bool = False,
+        renormalize: bool | Literal["prefix"] = False,
     ) -> None:
         self.min_length = arguments.non_negative_integer("min_length", min_length)
         self.min_length_ratio = arguments.non_negative_number("min_length_ratio", min_length_ratio)
@@ -244,7 +245,9 @@ class Search:
         self.suppressed_ids = checked_ids("suppressed_ids", suppressed_ids)
         self.allowed_ids = None if allowed_ids is None else checked_ids("allowed_ids", allowed_ids)
         self.return_alignments = arguments.boolean("return_alignments", return_alignments)
-        self.renormalize = arguments.boolean("renormalize", renormalize)
+        self.renormalize = arguments.one_of(
+            "renormalize", arguments.plain(renormalize), (True, False, "prefix")
+        )
 
     @property
     def rows_per_sentence(self) -> int:
@@ -401,14 +404,19 @@ class Search:
                 read_history(), index, self.no_repeat_ngram_size, vocab_size
             )
             allowed = ops.logical_and(allowed, ops.logical_not(repeated))
+        shared = allowed  # what shares the probability of the others
+        if self.renormalize == "prefix":
+            shared = ops.ones_like(allowed)
         if task.prefix_ids is not None:
             # While a sentence has a prefix, its token alone may come, whatever the other rules.
             # -> (batch, 1)
             token = ops.take(task.prefix_ids, ops.reshape(index, (1,)), axis=1)
             token = repeat_rows(token, beams)  # -> (rows, 1)
-            allowed = ops.where(token != task.pad_id, ops.arange(vocab_size) == token, allowed)
+            is_token = ops.arange(vocab_size) == token  # -> (rows, vocab)
+            allowed = ops.where(token != task.pad_id, is_token, allowed)
+            shared = ops.where(token != task.pad_id, is_token, shared)
         if self.renormalize:
-            logits = ops.where(allowed, logits, IMPOSSIBLE)
+            logits = ops.where(shared, logits, IMPOSSIBLE)
         log_probs = ops.log_softmax(logits, axis=-1)
         # A model may forbid tokens by -inf, whose differences are NaN. NaN fails the comparison.
         return ops.where(ops.logical_and(allowed, log_probs > IMPOSSIBLE), log_probs, IMPOSSIBLE)

@@ -80,14 +80,15 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
     # The search never writes these by itself.
     suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
     new_tokens = integer(config, "min_new_tokens", 0)
+    # Whatever the flag says, a forced token has all the probability.
+    forced = "prefix" if family_of(config) is M2M100 else False
     options: dict[str, Any] = {
         "suppressed_ids": sorted(suppressed),
         "repetition_penalty": repetition_penalty,
         "no_repeat_ngram_size": integer(config, "no_repeat_ngram_size", 0),
         # There `min_length` counts the start, here the end.
         "min_length": max(integer(config, "min_length", 0), new_tokens and new_tokens + 1),
-        # What may not come shares no probability, and a forced token has all of it.
-        "renormalize": flag(config, "renormalize_logits") or family_of(config) is M2M100,
+        "renormalize": flag(config, "renormalize_logits") or forced,
     }
     if beams == 1:
         return GreedySearch(**options)

@@ -239,7 +239,7 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
         "repetition_penalty": search.repetition_penalty,
         "no_repeat_ngram_size": search.no_repeat_ngram_size,
         "min_new_tokens": max(search.min_length - 1, 0),
-        "renormalize_logits": search.renormalize,
+        "renormalize_logits": search.renormalize is True,
     }
     if isinstance(search, Sampling):
         return settings | {

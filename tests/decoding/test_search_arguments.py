@@ -50,6 +50,7 @@ NUMBER, ABOVE = "a finite number of at least 0", "a finite number above 0"
 TO_10, TO_1000 = "a number from 0 to 10", "a number from 0 to 1000"
 REPETITION = "a number from 0.01 to 100"
 BOOLEAN, RATE = "True or False", "a number in [0, 1)"
+PREFIX = "one of True, False, 'prefix'"
 IDS = "a list of integers of at least 0"
 INFINITE, NAN = float("inf"), float("nan")
 BAD = {
@@ -61,6 +62,7 @@ BAD = {
     TO_1000: [-0.5, 1001, INFINITE, NAN, "1", None, True],
     REPETITION: [0, -1.0, 1e-38, 101, INFINITE, NAN, "1", True],
     BOOLEAN: [0, 1, "yes", None],
+    PREFIX: [0, 1, "yes", None],
     RATE: [-0.1, 1.0, NAN, "0.5", True],
     IDS: [[-1], [0.5], 3, "ab", [True], [[1]]],
 }
@@ -74,7 +76,7 @@ RULES = {
         "suppressed_ids": IDS,
         "allowed_ids": IDS,
         "return_alignments": BOOLEAN,
-        "renormalize": BOOLEAN,
+        "renormalize": PREFIX,
     },
     BeamSearch: {
         "beam_size": POSITIVE,

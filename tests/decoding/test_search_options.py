@@ -1,5 +1,7 @@
 """Every option of the searches against its definition, over every sequence there is."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from tests.decoding.problems import (
     sentence_of,
 )
 from tests.decoding.reference_search import Options, every_hypothesis
-from tests.decoding.step_functions import EOS, PAD, SPECIAL, A, B
+from tests.decoding.step_functions import EOS, PAD, SPECIAL, A, B, steps_of, table_of
 
 C = 5
 seeds = st.integers(0, 2**32 - 1)
@@ -166,6 +168,26 @@ def test_where_the_rules_leave_no_token_there_is_no_hypothesis(search_class):
     assert (result.ids[2:] == 0).all()
     assert (result.token_log_probs[2:] == 0).all()
     assert (result.alignments[2:] == 0).all()
+
+
+@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
+@pytest.mark.parametrize(
+    ("renormalize", "expected"),
+    [
+        (False, [math.log(0.4), math.log(0.3), 0]),
+        (True, [0, math.log(0.3 / 0.5), 0]),  # B and the end share the 0.5 of A
+        ("prefix", [0, math.log(0.3), 0]),
+    ],
+)
+def test_a_token_of_a_prefix_costs_nothing_where_asked(search_class, renormalize, expected):
+    # B is forced, and A may not come.
+    following = {(): {A: 0.6, B: 0.4}, (B,): {A: 0.5, B: 0.3, EOS: 0.2}, (B, B): {EOS: 1.0}}
+    step, state = steps_of(table_of(following, max_length=3))
+    search = search_class(suppressed_ids=(A,), renormalize=renormalize)
+    prefix = np.array([[B]])
+    result = arrays(search(step, state, batch_size=1, max_length=3, prefix_ids=prefix, **SPECIAL))
+    assert result.ids[0, 0].tolist() == [B, B, EOS]
+    np.testing.assert_allclose(result.token_log_probs[0, 0], expected, atol=1e-5)
 
 
 @settings(max_examples=2)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -56,7 +57,8 @@ def nllb(request, lines, tmp_path_factory):
         decoder_start_token_id=2,
         activation_function="relu",
     )
-    save(theirs, folder, **SEARCH)
+    # What our searches never write, and pieces that keep their share of the probability.
+    save(theirs, folder, **SEARCH, suppress_tokens=[1, 5, 9, 13])
     if request.param == "saved":
         tokenizer.save_pretrained(folder)
     else:
@@ -69,22 +71,34 @@ def nllb(request, lines, tmp_path_factory):
     return folder, theirs, tokenizer
 
 
+def their_translations(theirs, tokenizer, forced):
+    """Translations by the search of their directory, with the scores."""
+    found = theirs.generate(
+        **tokenizer(TEXTS, padding=True, return_tensors="pt"),
+        forced_bos_token_id=forced,
+        return_dict_in_generate=True,
+        output_scores=True,
+    )
+    texts = tokenizer.batch_decode(found.sequences, skip_special_tokens=True)
+    return texts, found.sequences_scores.numpy()
+
+
+def check_translations(ours, expected, scores):
+    """Checks that our best translations and their scores are those expected."""
+    best = [hypotheses[0] for hypotheses in ours.n_best(TEXTS)]
+    assert [text for text, _ in best] == expected
+    np.testing.assert_allclose([score for _, score in best], scores, atol=1e-4)
+    assert len(set(expected)) > 1
+
+
 def test_nllb_translates_from_one_language_to_another(nllb):
     folder, theirs, tokenizer = nllb
     ours = load_hugging_face(folder, "eng_Latn", "deu_Latn", max_length=13, jit_compile=False)
     assert set(CODES) <= set(ours.source_tokenizer.tags)
-    rows = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    theirs.generation_config.update(**SEARCH)
-    written = theirs.generate(
-        **rows,
-        forced_bos_token_id=tokenizer.convert_tokens_to_ids("deu_Latn"),
-        # What our searches never write shares no probability.
-        suppress_tokens=[1],
-        renormalize_logits=True,
-    )
-    expected = tokenizer.batch_decode(written, skip_special_tokens=True)
-    assert len(set(expected)) > 1
-    assert ours(TEXTS) == expected
+    theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(folder)
+    forced = tokenizer.convert_tokens_to_ids("deu_Latn")
+    expected, scores = their_translations(theirs, tokenizer, forced)
+    check_translations(ours, expected, scores)
     with pytest.raises(ValueError, match="`target_language` must be a language of the model"):
         load_hugging_face(folder, "eng_Latn", "xx")
     with pytest.raises(ValueError, match="`source_language` must be a language of the model"):
@@ -157,26 +171,17 @@ def test_m2m100_translates_from_one_language_to_another(lines, tmp_path):
         decoder_start_token_id=2,
         activation_function="relu",
     )
-    save(theirs, tmp_path, **SEARCH)
-    tokenizer.save_pretrained(tmp_path)
     forced = tokenizer.get_lang_id("de")
     never = [1, *range(len(vocabulary), theirs.config.vocab_size)]
     never.remove(forced)
+    save(theirs, tmp_path, **SEARCH, suppress_tokens=never)
+    tokenizer.save_pretrained(tmp_path)
     ours = load_hugging_face(tmp_path, "en", "de", max_length=13, jit_compile=False)
-    search = type(ours.search).from_config({**ours.search.get_config(), "suppressed_ids": never})
-    ours = load_hugging_face(tmp_path, "en", "de", search=search, max_length=13, jit_compile=False)
-    theirs.generation_config.update(**SEARCH)
-    written = theirs.generate(
-        **tokenizer(TEXTS, padding=True, return_tensors="pt"),
-        forced_bos_token_id=forced,
-        suppress_tokens=never,
-        renormalize_logits=True,
-    )
-    expected = tokenizer.batch_decode(written, skip_special_tokens=True)
+    theirs = transformers.M2M100ForConditionalGeneration.from_pretrained(tmp_path)
+    expected, scores = their_translations(theirs, tokenizer, forced)
     # Since version 5 theirs writes the language too.
     expected = [text.removeprefix("__de__").strip() for text in expected]
-    assert len(set(expected)) > 1
-    assert ours(TEXTS) == expected
+    check_translations(ours, expected, scores)
 
 
 @pytest.mark.parametrize("symbols", [[], [">>deu<<"]])
