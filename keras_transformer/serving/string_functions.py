@@ -158,10 +158,15 @@ class StringFunctions(tf.Module):
             "serving_default": self.serving_default,
             "n_best": self.n_best,
             "score": self.score,
-            "translate": self.translate_tagged if self.has_tags else self.translate,
+            "translate": self.translate_with_options,
             "align": self.align,
             "encode": self.encode,
         }
+
+    @property
+    def translate_with_options(self) -> Callable[..., dict[str, tf.Tensor]]:
+        """The `translate` of an export: tags are among its options where a vocabulary has them."""
+        return self.translate_tagged if self.has_tags else self.translate
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes a SavedModel of the signatures to the directory `path`."""

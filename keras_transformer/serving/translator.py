@@ -417,7 +417,7 @@ class Translator:
         ]
         if self.string_functions.has_tags:
             options += [tf.fill([count], tag or "") for tag in (source_tag, target_tag)]
-        answer = self.string_functions.signatures["translate"](*options)
+        answer = self.string_functions.translate_with_options(*options)
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         width = num_hypotheses or self.id_functions.num_hypotheses
         translations, scores = (

@@ -24,11 +24,17 @@ SEARCH = BeamSearch(beam_size=2, length_penalty=0.6)
 
 
 @pytest.fixture(autouse=True)
-def eagerly_unless_exported(request):
+def run_eagerly():
     """Runs every TensorFlow function as Python: each translator here is called a few times."""
     tokenizer(), model()  # trained and built as ever
-    tf.config.run_functions_eagerly("export" not in request.node.name)
+    tf.config.run_functions_eagerly(True)
     yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture
+def run_graphs(run_eagerly):
+    """Traces TensorFlow functions all the same, as an export must."""
     tf.config.run_functions_eagerly(False)
 
 
@@ -247,7 +253,7 @@ def call(function, texts, **options):
 
 
 def test_each_text_of_a_request_has_its_own_tags_and_an_unknown_one_refuses_it():
-    function = translator(">>deu<<").string_functions.signatures["translate"]
+    function = translator(">>deu<<").string_functions.translate_with_options
     tags = [">>fra<<", "", ">>xxx<<", ">>fra<<"]
     answer = call(function, ["a man"] * 4, source_tag=tags, target_tag=["", ">>fra<<", "", "a man"])
     assert answer["truncated"].numpy().tolist() == [False, False, True, True]
@@ -264,7 +270,7 @@ def test_only_vocabularies_with_tags_make_them_inputs():
     plain = Translator(made, letters, max_length=4, jit_compile=False)
     names = ["text", "length_penalty", "max_length", "num_hypotheses", "prefix", "split_sentences"]
     for own, expected in ((plain, names), (translator(), [*names, "source_tag", "target_tag"])):
-        function = own.string_functions.signatures["translate"]
+        function = own.string_functions.translate_with_options
         assert [spec.name for spec in function.input_signature] == expected
         requests = dict(warm_up_requests(own))
         assert set(requests["translate"]) == set(expected)
@@ -319,7 +325,7 @@ def answers(serve, texts):
 
 
 @pytest.mark.slow
-def test_an_export_gives_the_same_in_a_clean_process(tmp_path):
+def test_an_export_gives_the_same_in_a_clean_process(run_graphs, tmp_path):
     own = translator(">>fra<<", ">>deu<<")
     own.export(tmp_path / "1", verbose=False)
     texts = [*TEXTS[:3], ">>deu<< a man", "a man " * 30, ">>xxx<< dogs"]
@@ -331,7 +337,7 @@ def test_an_export_gives_the_same_in_a_clean_process(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_export_takes_the_tags(tmp_path, export_only):
+def test_an_export_takes_the_tags(run_graphs, tmp_path, export_only):
     export_only("translate_tagged")
     own = translator(">>fra<<", ">>deu<<")
     own.export(tmp_path / "1", verbose=False)
