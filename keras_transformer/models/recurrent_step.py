@@ -1,6 +1,6 @@
 """One decoding step of the recurrent model, for a search over one batch."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 from keras import ops
@@ -8,6 +8,9 @@ from keras import ops
 from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.masking import padding_mask
+
+if TYPE_CHECKING:
+    from keras_transformer.models.recurrent import RecurrentSeq2Seq
 
 
 class RecurrentStep:
@@ -18,7 +21,9 @@ class RecurrentStep:
     source, (rows, source). The rows of a sentence are adjacent and read one memory.
     """
 
-    def __init__(self, model: Any, source_ids: Ids, memory: Tensor, max_length: int) -> None:
+    def __init__(
+        self, model: "RecurrentSeq2Seq", source_ids: Ids, memory: Tensor, max_length: int
+    ) -> None:
         self.model = model
         self.memory = memory
         self.mask = padding_mask(source_ids, model.pad_id)

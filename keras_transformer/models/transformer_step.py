@@ -1,6 +1,6 @@
 """One decoding step of the Transformer, for a search over one batch."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 from keras import ops
@@ -9,6 +9,9 @@ from keras_transformer.arguments import BeamPaths, Ids, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.dense import apart
 from keras_transformer.masking import padding_mask
+
+if TYPE_CHECKING:
+    from keras_transformer.models.transformer import Transformer
 
 
 class TransformerStep:
@@ -21,7 +24,9 @@ class TransformerStep:
 
     follows_paths = True
 
-    def __init__(self, model: Any, source_ids: Ids, memory: Tensor, max_length: int) -> None:
+    def __init__(
+        self, model: "Transformer", source_ids: Ids, memory: Tensor, max_length: int
+    ) -> None:
         self.model = model
         self.sizes = (ops.shape(source_ids)[0], max_length)
         self.mask = padding_mask(source_ids, model.pad_id)
@@ -39,7 +44,7 @@ class TransformerStep:
         """Decodes one position."""
         model = self.model
         hidden = model.target_embedding(tokens[:, None])  # -> (rows, 1, d_model)
-        if self.encoding is not None:
+        if model.target_positions is not None:
             row = ops.take(self.encoding, index, axis=0)[None, None, :]
             hidden = model.target_positions.apply_encoding(hidden, row)
         if model.target_norm is not None:
