@@ -13,8 +13,8 @@ from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, 
 
 # Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
 MASKED_SCORE = -1e30
-# Blocks of a local window have at least this length: shorter blocks make too many small products.
 SMALLEST_ROOM = 32  # positions that a decoding step reads at least
+# Blocks of a local window have at least this length: shorter blocks make too many small products.
 SMALLEST_BLOCK = 64
 
 
