@@ -1,6 +1,8 @@
 """`inspect` of layers and stacks: the weights that they attend with, and the hidden states."""
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -16,23 +18,41 @@ DEPTH = 2
 INPUTS, MEMORY = normal(1, BATCH, TARGET, D_MODEL), normal(2, BATCH, SOURCE, D_MODEL)
 MASK = np.arange(TARGET)[None] < np.array([[TARGET], [3]])
 MEMORY_MASK = np.arange(SOURCE)[None] < np.array([[4], [SOURCE]])
-KINDS = {
-    "EncoderLayer": layers.EncoderLayer,
-    "Encoder": lambda *sizes, **options: layers.Encoder(DEPTH, *sizes, **options),
-    "DecoderLayer": layers.DecoderLayer,
-    "Decoder": lambda *sizes, **options: layers.Decoder(DEPTH, *sizes, **options),
-}
+
+
+class Kind(NamedTuple):
+    """A layer or a stack of them: how to make it, and whether it takes a memory."""
+
+    name: str
+    make: Callable
+    is_stack: bool
+    reads_memory: bool  # and so sees no position after its own
+
+    def __repr__(self):
+        return self.name
+
+
+ENCODER = Kind("Encoder", functools.partial(layers.Encoder, DEPTH), True, False)
+KINDS = (
+    Kind("EncoderLayer", layers.EncoderLayer, False, False),
+    ENCODER,
+    Kind("DecoderLayer", layers.DecoderLayer, False, True),
+    Kind("Decoder", functools.partial(layers.Decoder, DEPTH), True, True),
+)
 EACH_LAYER = pytest.mark.parametrize(  # stacks in the slow run
     "kind",
-    [pytest.param(kind, marks=() if "Layer" in kind else pytest.mark.slow) for kind in KINDS],
+    [pytest.param(kind, marks=pytest.mark.slow if kind.is_stack else ()) for kind in KINDS],
+    ids=repr,
 )
-EACH_KIND = pytest.mark.parametrize("kind", KINDS)
-EACH_KIND_AND_NORM = pytest.mark.parametrize(("kind", "norm_first"), spread(KINDS, [False, True]))
+EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=repr)
+EACH_KIND_AND_NORM = pytest.mark.parametrize(
+    ("kind", "norm_first"), spread(KINDS, [False, True]), ids=repr
+)
 
 
 def arguments(kind, inputs=INPUTS, memory=MEMORY):
     """The tensors and the masks of a call."""
-    if kind.startswith("Encoder"):
+    if not kind.reads_memory:
         return (inputs,), {"padding_mask": MASK}
     return (inputs, memory), {"padding_mask": MASK, "memory_padding_mask": MEMORY_MASK}
 
@@ -49,14 +69,13 @@ def inspect(layer, kind, *tensors):
 
 def own_weights(states, kind):
     """The weights over the input, a list of each layer's."""
-    name = "attention_weights" if kind.startswith("Encoder") else "self_attention_weights"
-    weights = getattr(states, name)
-    return weights if kind in ("Encoder", "Decoder") else [weights]
+    weights = states.self_attention_weights if kind.reads_memory else states.attention_weights
+    return weights if kind.is_stack else [weights]
 
 
 def made(kind, **options):
     keras.utils.set_random_seed(3)
-    return KINDS[kind](HEADS, D_FF, **options)
+    return kind.make(HEADS, D_FF, **options)
 
 
 @functools.cache
@@ -72,10 +91,10 @@ def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
     plain = call(layer, kind)
     np.testing.assert_allclose(array(states.outputs), array(plain), atol=1e-6)
     visible = np.broadcast_to(MASK[:, None, None, :], (BATCH, HEADS, TARGET, TARGET))
-    if kind.startswith("Decoder"):
+    if kind.reads_memory:
         visible = visible & np.tril(np.ones((TARGET, TARGET), bool))
     weights = own_weights(states, kind)
-    assert len(weights) == (1 if kind.endswith("Layer") else DEPTH)
+    assert len(weights) == (DEPTH if kind.is_stack else 1)
     for found in map(array, weights):
         assert found.dtype == "float32"
         assert (found[~visible] == 0).all()
@@ -87,20 +106,18 @@ def test_they_are_rows_over_what_may_be_attended_to(kind, norm_first):
 def test_they_are_those_of_the_attention_inside(kind, norm_first):
     # The second layer attends to what the first one put out; a stack clears padding once.
     layer, states = shared(kind, norm_first)
-    whole = kind in ("Encoder", "Decoder")
-    inner = layer.layers if whole else [layer]
+    inner = layer.layers if kind.is_stack else [layer]
     cleared = keras.ops.where(MASK[..., None], INPUTS, 0.0)
-    entered = [cleared, *states.hidden_states[:-1]] if whole else [cleared]
+    entered = [cleared, *states.hidden_states[:-1]] if kind.is_stack else [cleared]
     for one, entering, found in zip(inner, entered, own_weights(states, kind), strict=True):
-        encoder = kind.startswith("Encoder")
-        attention = one.attention if encoder else one.self_attention
-        residual = one.attention_residual if encoder else one.self_attention_residual
+        attention = one.self_attention if kind.reads_memory else one.attention
+        residual = one.self_attention_residual if kind.reads_memory else one.attention_residual
         entering = residual.enter(entering)
         _, expected = attention(
             entering,
             entering,
             value_mask=MASK,
-            use_causal_mask=not encoder,
+            use_causal_mask=kind.reads_memory,
             return_attention_scores=True,
         )
         np.testing.assert_allclose(array(found), array(expected), atol=1e-6)
@@ -134,7 +151,7 @@ def test_symbols_have_their_shapes_and_dtypes(kind):
 def test_implicit_masks_are_read_and_the_output_carries_its_mask(kind):
     layer = made(kind)
     masked = [AttachMask()(x, mask=m) for x, m in ((INPUTS, MASK), (MEMORY, MEMORY_MASK))]
-    masked = masked[:1] if kind.startswith("Encoder") else masked
+    masked = masked if kind.reads_memory else masked[:1]
     states = layer.inspect(*masked)  # which builds it
     expected = inspect(layer, kind)
     for found, wanted in zip(*map(keras.tree.flatten, (states, expected)), strict=True):
@@ -155,7 +172,7 @@ class Weights(keras.layers.Layer):
 
 
 def test_a_layer_of_a_functional_model_may_inspect():
-    layer, _ = shared("Encoder")
+    layer, _ = shared(ENCODER)
     symbols = keras.Input(INPUTS.shape[1:])
     model = keras.Model(symbols, Weights(layer)(symbols))
     expected = layer.inspect(INPUTS).attention_weights
