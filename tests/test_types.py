@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import pytest
 
+from keras_transformer.decoding.search import Search, SearchOptions
 from keras_transformer.layers.block import Block, BlockOptions
 from keras_transformer.layers.composite import Composite, LayerOptions
 from tests.public_modules import MODULES, load
@@ -81,6 +82,7 @@ REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it 
 }
 MISUSES = {  # a line that a checker must refuse, and the code of its error
     "BeamSearch(beam_size='4')": "arg-type",
+    "BeamSearch(min_length='4')": "arg-type",
     "WarmupSchedule('512')": "arg-type",
     "Transformer(vocab_size=50, num_layers=None)": "arg-type",
     "BeamSearch(4, 0.6, 1, 0.25)": "call-arg",
@@ -226,6 +228,7 @@ def test_missing_annotations_are_found(monkeypatch):
 
 
 HANDED_ON = {  # a `TypedDict` of keyword arguments, and the classes whose constructors take them
+    SearchOptions: (Search,),
     LayerOptions: (keras.layers.Layer, Composite),
     BlockOptions: (keras.layers.Layer, Composite, Block),
 }

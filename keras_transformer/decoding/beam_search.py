@@ -1,7 +1,7 @@
 """Beam search over a step function, with frozen finished hypotheses and an exact stop."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import keras
 from keras import ops
@@ -20,6 +20,7 @@ from keras_transformer.decoding.search import (
     LARGEST_LENGTH_PENALTY,
     DecodeResult,
     Search,
+    SearchOptions,
     Task,
 )
 from keras_transformer.decoding.step_function import (
@@ -129,7 +130,7 @@ class BeamSearch(Search):
             finished, in each group its share. That is sooner and may miss better ones.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
-            `return_alignments`.
+            `return_alignments`, `renormalize`.
 
     Returns:
         A `DecodeResult` with `num_hypotheses` hypotheses for each sentence, all different.
@@ -165,7 +166,7 @@ class BeamSearch(Search):
         diversity_penalty: float = 0.0,
         early_stopping: bool = False,
         length_formula: str = "wu",
-        **options: Any,
+        **options: Unpack[SearchOptions],
     ) -> None:
         super().__init__(**options)
         self.beam_size = arguments.positive_integer("beam_size", beam_size)

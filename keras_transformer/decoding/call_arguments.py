@@ -47,9 +47,9 @@ def refuse_ids_outside(name: str, ids: Ids, vocab_size: int) -> None:
         )
 
 
-def checked_special_ids(bos_id: Any, eos_id: Any, pad_id: Any) -> dict[str, int]:
+def special_ids_by_name(pad_id: Any, bos_id: Any, eos_id: Any) -> dict[str, int]:
     """Returns the three ids by name as integers, or raises `ValueError`."""
-    given = {"bos_id": bos_id, "eos_id": eos_id, "pad_id": pad_id}
+    given = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}
     return {name: arguments.non_negative_integer(name, value) for name, value in given.items()}
 
 

@@ -1,13 +1,19 @@
 """Greedy search, and the loop that it shares with sampling: one hypothesis for each row."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import keras
 from keras import ops
 
 from keras_transformer.arguments import LogProbs, Tensor
-from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Search, Task
+from keras_transformer.decoding.search import (
+    IMPOSSIBLE,
+    DecodeResult,
+    Search,
+    SearchOptions,
+    Task,
+)
 from keras_transformer.decoding.step_function import State, attention_width, flat, nest, run_step
 
 
@@ -132,7 +138,7 @@ class GreedySearch(AppendingSearch):
     Args:
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
-            `return_alignments`.
+            `return_alignments`, `renormalize`.
 
     Returns:
         A `DecodeResult` with one hypothesis for each sentence.
@@ -150,7 +156,7 @@ class GreedySearch(AppendingSearch):
     [[[2, 3, 0, 0]]]
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: Unpack[SearchOptions]) -> None:
         super().__init__(**options)
 
     def run(self, task: Task, state: State) -> DecodeResult:

@@ -1,6 +1,6 @@
 """Sampling: draws tokens from the model's distribution."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.arguments import Logits, LogProbs, Tensor
 from keras_transformer.decoding.greedy_search import AppendingSearch
-from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, Task
+from keras_transformer.decoding.search import IMPOSSIBLE, DecodeResult, SearchOptions, Task
 from keras_transformer.decoding.step_function import State, change_state
 
 # A smaller temperature changes nothing more, and float32 rounds still smaller ones to 0.
@@ -63,7 +63,7 @@ class Sampling(AppendingSearch):
             on TensorFlow. Under `jax.jit` give an integer.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
-            `return_alignments`.
+            `return_alignments`, `renormalize`.
 
     Returns:
         A `DecodeResult` with `num_samples` hypotheses for each sentence, the likeliest first.
@@ -95,7 +95,7 @@ class Sampling(AppendingSearch):
         min_p: float = 0.0,
         num_samples: int = 1,
         seed: int | None = None,
-        **options: Any,
+        **options: Unpack[SearchOptions],
     ) -> None:
         super().__init__(**options)
         self.temperature = arguments.positive_number("temperature", temperature)

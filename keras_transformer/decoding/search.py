@@ -1,7 +1,7 @@
 """What all searches share: their options, the arguments of a call, the rules for the next token."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 from keras import ops
@@ -20,9 +20,9 @@ from keras_transformer.decoding.call_arguments import (
     LARGEST_INT32,
     checked_prefix,
     checked_source_mask,
-    checked_special_ids,
     number_or_tensor,
     per_sentence,
+    special_ids_by_name,
 )
 from keras_transformer.decoding.step_function import State, StepFunction, check_state
 
@@ -59,6 +59,20 @@ class DecodeResult(NamedTuple):
     lengths: Tensor
     token_log_probs: Tensor | None = None
     alignments: Tensor | None = None
+
+
+class SearchOptions(TypedDict, total=False):
+    """The options of every search, which `Search` describes."""
+
+    min_length: int
+    min_length_ratio: float
+    max_length_ratio: float | None
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    suppressed_ids: Iterable[int]
+    allowed_ids: Iterable[int] | None
+    return_alignments: bool
+    renormalize: bool | Literal["prefix"]
 
 
 class Task(NamedTuple):
@@ -298,7 +312,7 @@ class Search:
                 least=0,
                 most=LARGEST_LENGTH_PENALTY,
             )
-        special = checked_special_ids(bos_id, eos_id, pad_id)
+        special = special_ids_by_name(pad_id, bos_id, eos_id)
         largest_ids = {**special, **self._largest_ids()}
         limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
         if source_mask is not None:

@@ -215,22 +215,22 @@ def test_a_bad_value_of_a_sentence_is_refused(name, value, rule):
 
 
 @pytest.mark.parametrize(
-    ("given", "options"),
+    ("given", "options", "likeliest"),
     [
-        ({"length_limits": np.full(2, np.iinfo("int64").max)}, {}),
-        ({"length_limits": [2**40, 2**33]}, {}),
-        ({"source_lengths": [3, 2]}, {"max_length_ratio": 1e9}),
-        ({"source_lengths": [2**40, 3]}, {"max_length_ratio": 2.0}),
-        ({}, {"min_length": 2**31}),
-        ({"source_lengths": [3, 2]}, {"min_length_ratio": 1e30}),
+        # The step would never end, where it may end late.
+        ({"length_limits": np.full(2, np.iinfo("int64").max)}, {}, 3),
+        ({"length_limits": [2**40, 2**33]}, {}, 3),
+        ({"source_lengths": [3, 2]}, {"max_length_ratio": 1e9}, 3),
+        ({"source_lengths": [2**40, 3]}, {"max_length_ratio": 2.0}, 3),
+        # It would end at once, where it must not: 4 is `eos_id`.
+        ({}, {"min_length": 2**31}, 4),
+        ({"source_lengths": [3, 2]}, {"min_length_ratio": 1e30}, 4),
     ],
 )
 @classes
-def test_a_bound_beyond_all_lengths_is_as_the_longest(search_class, given, options):
-    least = any(name.startswith("min") for name in options)
-
-    def step(tokens, index, state):  # would end at once, where it must not, or else never
-        return 50.0 * ops.one_hot(ops.full_like(tokens, 4 if least else 3), 5), state
+def test_a_bound_beyond_all_lengths_is_as_the_longest(search_class, given, options, likeliest):
+    def step(tokens, index, state):
+        return 50.0 * ops.one_hot(ops.full_like(tokens, likeliest), 5), state
 
     sizes = dict(batch_size=2, max_length=5, bos_id=1, eos_id=4)
     result = arrays(search_class(**options)(step, (), **sizes, **given))
