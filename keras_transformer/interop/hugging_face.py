@@ -237,8 +237,15 @@ def read_multilingual_tokenizer(
     directory: Path, config: Mapping[str, Any], special: dict[str, Any]
 ) -> SentencePieceTokenizer:
     """Returns the tokenizer of an M2M100 or NLLB directory, which serves both sides."""
-    checked_directory(directory, "sentencepiece.bpe.model")
-    path = checked_file(directory / "sentencepiece.bpe.model", MAX_VOCABULARY)
+    path = directory / "sentencepiece.bpe.model"
+    if not path.exists() and (directory / "tokenizer.json").exists():
+        # Version 5 of transformers saves it so, in a form of the pieces of its own.
+        raise ValueError(
+            f"{directory} must hold {path.name}; copy it from the model that this one was trained "
+            "from. Received: tokenizer.json alone"
+        )
+    checked_directory(directory, path.name)
+    checked_file(path, MAX_VOCABULARY)
     if (directory / "vocab.json").exists():  # M2M100
         vocabulary = read_ids(directory / "vocab.json", config)
     else:  # NLLB: the special pieces of fairseq, then those of sentencepiece from its fourth on

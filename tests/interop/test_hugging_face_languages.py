@@ -1,6 +1,7 @@
 """NLLB, M2M100 and Marian of several languages: their directories, codes and translations."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -103,6 +104,25 @@ def test_nllb_translates_from_one_language_to_another(nllb):
         load_hugging_face(folder, "eng_Latn", "xx")
     with pytest.raises(ValueError, match="`source_language` must be a language of the model"):
         load_hugging_face(folder, target_language="deu_Latn")
+
+
+@pytest.mark.parametrize("nllb", ["saved"], indirect=True)
+def test_nllb_saved_to_a_fresh_folder_needs_the_file_of_its_pieces(nllb, tmp_path):
+    # transformers 5 writes tokenizer.json alone.
+    folder, theirs, tokenizer = nllb
+    save(theirs, tmp_path, **SEARCH)
+    tokenizer.save_pretrained(tmp_path)
+    assert not (tmp_path / "sentencepiece.bpe.model").exists()
+    with pytest.raises(ValueError, match=r"must hold sentencepiece\.bpe\.model; copy it") as caught:
+        load_hugging_face(tmp_path, "eng_Latn", "deu_Latn")
+    assert str(caught.value).endswith("Received: tokenizer.json alone")
+    assert "\n" not in str(caught.value)
+    shutil.copy(folder / "sentencepiece.bpe.model", tmp_path)
+    ours = load_hugging_face(tmp_path, "eng_Latn", "deu_Latn", jit_compile=False)
+    assert set(CODES) <= set(ours.source_tokenizer.tags)
+    expected = tokenizer(TEXTS)["input_ids"]
+    ids = ours.source_tokenizer.tokenize(TEXTS).to_list()
+    assert [row[1:-1] for row in expected] == ids  # between the code and the end
 
 
 @pytest.mark.slow
