@@ -35,7 +35,8 @@ def failures_of(text):
 def failures_of_code(source):
     test = doctest.DocTestParser().get_doctest(source, {"__name__": "page"}, "page", None, 0)
     report = []
-    doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=report.append)
+    # Not verbose: doctest looks for "-v" among the arguments of pytest.
+    doctest.DocTestRunner(verbose=False, optionflags=OPTIONS).run(test, out=report.append)
     return "".join(report)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends import on_tensorflow
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 FOLDERS = ("docs", "docs/how-to", "docs/lab")  # the guide's pages run in test_guide.py
 PAGES = sorted(
@@ -112,6 +114,7 @@ def test_a_how_to_has_at_most_100_lines(page):
     assert len((REPOSITORY / page).read_text(encoding="utf-8").splitlines()) <= 100
 
 
+@on_tensorflow  # the process is on TensorFlow whatever the backend
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_python_blocks_run_one_after_the_other(page, errors):
@@ -136,6 +139,7 @@ def directories(tmp_path_factory):
     return folder
 
 
+@on_tensorflow
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the converters
 @pytest.mark.parametrize(
