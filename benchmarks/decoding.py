@@ -1,20 +1,31 @@
 """Tokens a second of our exported search beside other engines, measured in turns.
 
-    python -m benchmarks.decoding [--peers DIR] [--peer-python PYTHON] [--rounds 2]
+    python -m benchmarks.decoding [--peers DIR] [--peer-python PYTHON] [--rounds 3]
+        [--only WORD ...] [--sizes base tiny] [--beams 1 4]
 
 Random weights, sources of 24 tokens, exactly 32 target tokens, strings left out. Base has d_model
-512 and 6+6 layers, tiny 128 and 4+4, both a vocabulary of 8,000. The peers are timed by scripts of
-their own, which `--peers` names; they need torch, transformers, ctranslate2 and keras-hub in the
-environment of `--peer-python`. Every measurement is a process of its own, all contestants take
-turns in each round, and the best round of each counts. Leave the machine alone meanwhile.
+512 and 6+6 layers, tiny 128 and 4+4, both a vocabulary of 8,000. "onnx" is `translator.onnx`, run
+by onnxruntime alone in two threads. The peers are timed by scripts of their own, which `--peers`
+names; they need torch, transformers, ctranslate2 and keras-hub in the environment of
+`--peer-python`. Every measurement is a process of its own, and all contestants take turns in each
+round. Speeds are medians over the rounds, and ratios are medians of the ratios of each round. A
+peer that has several settings, such as CTranslate2, counts with the best one of each round and
+batch. Peak memory is that of the process when it has run all batches. Leave the machine alone
+meanwhile.
 
 The models of the peers are made once, by `make_models.py` of that folder, where $PEER_MODELS says.
 """
 
 import argparse
+import math
 import os
+import statistics
 import sys
 import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from benchmarks.timing import THREADS, lines_of, threads_of
 
@@ -25,18 +36,47 @@ PEERS = {
     "Hugging Face float32": ("huggingface.py", []),
     "KerasHub": ("kerashub.py", []),
 }
-# What is compared with what, and the least ratio aimed at for batches of 1, 8 and 32.
+RECOMPUTING = "recomputing the prefix"
+
+
+class Race(NamedTuple):
+    """What is compared with what, and the ratios asked for at batches of 1, 8 and 32."""
+
+    size: str
+    beam: int
+    ours: str
+    rival: str
+    avx2: tuple[float, ...] = ()
+    avx512: tuple[float, ...] = ()
+
+
 RACES = [
-    ("base", 1, "float32", "CTranslate2 float32", (0.95, 1.05, 1.3)),
-    ("base", 1, "float32", "Hugging Face float32", (2.2, 2.2, 1.5)),
-    ("base", 1, "float32", "KerasHub", (2.2, 2.2, 2.4)),
-    ("base", 4, "float32", "CTranslate2 float32", (0.9, 1.6, 1.5)),
-    ("base", 1, "int8", "CTranslate2 int8", (0.65, 1.0, 0.95)),
-    ("tiny", 1, "float32", "CTranslate2 float32", (0.9, 0.85, 1.1)),
-    ("base", 1, "float32", "recomputing the prefix", (4, 4, 10)),
+    Race("base", 1, "ours float32", "CTranslate2 float32", (0.9, 1.2, 1.0), (0.98, 0.95, 1.25)),
+    Race("base", 1, "ours float32", "Hugging Face float32"),
+    Race("base", 1, "ours float32", "KerasHub"),
+    Race("base", 4, "ours float32", "CTranslate2 float32", (1.1, 0.9, 1.0), (0.85, 1.1, 1.1)),
+    Race("base", 1, "ours int8", "CTranslate2 int8", (0.95, 0.9, 0.85), (1.1, 0.85, 0.8)),
+    Race("tiny", 1, "ours float32", "CTranslate2 float32", (0.7, 0.7, 0.9), (0.7, 0.65, 1.2)),
+    Race("tiny", 4, "ours float32", "CTranslate2 float32"),
+    Race("base", 1, "ours float32", RECOMPUTING),
+    *(
+        Race(size, beam, "ours onnx float32", rival)
+        for size in ("base", "tiny")
+        for beam in (1, 4)
+        for rival in ("ours float32", "CTranslate2 float32")
+    ),
+    Race("base", 1, "ours onnx int8", "ours int8"),
+    Race("base", 1, "ours onnx int8", "CTranslate2 int8"),
 ]
 BATCHES = (1, 8, 32)
 TARGETS = (32, 128, 512)
+
+
+class Measured(NamedTuple):
+    """What one contestant did in one round: tokens a second at each batch, and MiB at the end."""
+
+    speeds: list[float]
+    mebibytes: float
 
 
 def main():
@@ -44,46 +84,108 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="../shared/peers/decoding", metavar="DIR")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
-    parser.add_argument("--races", type=int, nargs="+", help="numbers of the races to run, from 0")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="races of names with such a word")
+    parser.add_argument("--sizes", nargs="+", default=["base", "tiny"], choices=["base", "tiny"])
+    parser.add_argument("--beams", nargs="+", type=int, default=[1, 4], choices=[1, 4])
     args = parser.parse_args()
-    races = [RACES[number] for number in args.races] if args.races else RACES
+    races = [race for race in RACES if is_chosen(race, args)]
+    is_whole = len(races) == len(RACES)
     if not os.path.isdir(args.peers):
         print(f"no peers in {args.peers}: ours alone")
-        races = [race for race in races if race[3].startswith("recomputing")]
+        races = [race for race in races if race.rival not in PEERS]
+    features = processor_features()
+    print(f"processor: {processor_name()}; {' '.join(features)}")
+    contestants = dict.fromkeys(
+        (race.size, race.beam, name) for race in races for name in (race.ours, race.rival)
+    )
+    rounds = {contestant: [] for contestant in contestants}
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{'':<50} {'tokens a second at batch 1, 8, 32':>36}", flush=True)
-        best = {}
+        print(f"{'':<51} {'tokens a second at batch 1, 8, 32':>36} {'peak':>9}", flush=True)
         for number in range(args.rounds):
-            for size, beam, precision, rival, _ in races:
-                for name in ("ours " + precision, rival):
-                    key = (size, beam, name)
-                    if (number, key) in best:
-                        continue
-                    best[number, key] = True
-                    speeds = measured(key, args, folder)
-                    best[key] = [max(pair) for pair in zip(best.get(key, speeds), speeds)]  # noqa: B905
-                    shown = " ".join(f"{speed:11,.0f}" for speed in speeds)
-                    print(f"round {number + 1}  {size} beam {beam}  {name:<26} {shown}", flush=True)
-        print_table(races, best)
-        if not args.races:
+            for contestant in contestants:
+                found = measured(contestant, args, folder)
+                rounds[contestant].append(found)
+                print(f"round {number + 1}  {told(contestant, found)}", flush=True)
+        print("\nmedians of the rounds")
+        for contestant, found in rounds.items():
+            print(f"         {told(contestant, median(found))}", flush=True)
+        print_table(races, rounds, features)
+        if is_whole:
             print_growth(args, folder)
 
 
-def print_table(races, best):
-    """Prints each race's ratios with what they should reach."""
-    print(f"\n{'ours against':<44} {'batch 1':>16} {'batch 8':>16} {'batch 32':>16}")
+def is_chosen(race, args):
+    """Whether the options of the command ask for a race."""
+    names = f"{race.ours} {race.rival}".lower()
+    named = not args.only or any(word.lower() in names for word in args.only)
+    return named and race.size in args.sizes and race.beam in args.beams
+
+
+def processor_name():
+    """The name of the processor, its family and model, and how many of it there are."""
+    found = {}
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text(encoding="utf-8").splitlines() if info.exists() else []:
+        name, _, value = line.partition(":")
+        found.setdefault(name.strip(), value.strip())
+    name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
+    return f"{name}, family {family}, model {model}, {os.cpu_count()} cores"
+
+
+def processor_features():
+    """The features of the processor, as NumPy names them."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"]
+    return [*found["baseline"], *found["found"]]
+
+
+def told(contestant, found):
+    """What one contestant did, in one line of text."""
+    size, beam, name = contestant
+    shown = " ".join(f"{speed:11,.0f}" for speed in found.speeds)
+    return f"{size} beam {beam}  {name:<26} {shown} {found.mebibytes:>6,.0f} MiB"
+
+
+def median(rounds):
+    """The medians over the rounds of one contestant, without those where it failed."""
+    speeds = zip(*(found.speeds for found in rounds), strict=True)
+    peaks = [found.mebibytes for found in rounds]
+    return Measured([middle(speed) for speed in speeds], middle(peaks))
+
+
+def middle(numbers):
+    """The median of the numbers above 0; NaN without any."""
+    numbers = [number for number in numbers if number > 0]
+    return statistics.median(numbers) if numbers else math.nan
+
+
+def print_table(races, rounds, features):
+    """Prints the median of each race's ratios, and what is asked for on such a processor."""
+    has_avx512 = not {"AVX512F", "X86_V4"}.isdisjoint(features)
+    kind = "AVX-512" if has_avx512 else "AVX2"
+    head = " ".join(f"{f'batch {batch}':>9}" for batch in BATCHES)
+    print(f"\n{'median of the ratios of each round':<58} {head}   asked on {kind}")
     reached = total = 0
-    for size, beam, precision, rival, goals in races:
-        ours, theirs = best[size, beam, "ours " + precision], best[size, beam, rival]
-        cells = []
-        for mine, other, goal in zip(ours, theirs, goals, strict=True):
-            ratio = mine / other if other else float("nan")
-            total, reached = total + 1, reached + (ratio >= goal)
-            cells.append(f"{ratio:6.2f}x (>= {goal:g})")
-        print(f"{size} beam {beam} {rival:<32} " + " ".join(f"{cell:>16}" for cell in cells))
+    for race in races:
+        asked = race.avx512 if has_avx512 else race.avx2
+        ours = rounds[race.size, race.beam, race.ours]
+        found = ratios(ours, rounds[race.size, race.beam, race.rival])
+        total += len(asked)
+        reached += sum(ratio >= least for ratio, least in zip(found, asked, strict=False))
+        name = f"{race.size} beam {race.beam}  {race.ours} / {race.rival}"
+        cells = " ".join(f"{ratio:8.2f}x" for ratio in found)
+        print(f"{name:<58} {cells}   {' / '.join(f'{least:g}' for least in asked)}".rstrip())
     print(f"{reached} of {total} reached")
+
+
+def ratios(ours, rival):
+    """For each batch the median over the rounds of one's speed as a multiple of the other's."""
+    found = []
+    for index in range(len(BATCHES)):
+        pairs = [(a.speeds[index], b.speeds[index]) for a, b in zip(ours, rival, strict=True)]
+        found.append(middle([mine / other for mine, other in pairs if other]))
+    return found
 
 
 def print_growth(args, folder):
@@ -106,24 +208,33 @@ def print_growth(args, folder):
         print(f"start of {size}: {seconds}", flush=True)
 
 
-def measured(key, args, folder):
-    """Tokens a second of one contestant at each batch size, 0 where it failed."""
-    size, beam, name = key
-    if name == "recomputing the prefix":
+def measured(contestant, args, folder):
+    """What one contestant does at each batch size, 0 where it fails."""
+    size, beam, name = contestant
+    if name == RECOMPUTING:
         lines = ours(["recompute", "--size", size], args)
-    elif name.startswith("ours"):
-        directory = os.path.join(folder, f"{size}-{beam}-{name.split()[-1]}")
-        if not os.path.exists(directory):
-            quantize = ["--quantize", "int8"] if name.endswith("int8") else []
-            ours(["export", directory, "--size", size, "--beam", str(beam), *quantize], args)
-        lines = ours(["time", directory], args)
-    else:
+    elif name in PEERS:
         lines = peer(name, size, beam, args)
-    speeds = {}
+    else:
+        _, *kind, weights = name.split()
+        directory = os.path.join(folder, f"{size}-{beam}-{'-'.join([*kind, weights])}")
+        export, run = ("export-onnx", "time-onnx") if kind else ("export", "time")
+        if not os.path.exists(directory):
+            quantize = ["--quantize", "int8"] if weights == "int8" else []
+            ours([export, directory, "--size", size, "--beam", str(beam), *quantize], args)
+        lines = ours([run, directory], args)
+    fastest = {}  # of each batch, the line of the best setting
     for line in lines:
-        speed = line.get("tokens_per_second", line.get("tok_s", 0))
-        speeds[line["batch"]] = max(speed, speeds.get(line["batch"], 0))
-    return [speeds.get(batch, 0) for batch in BATCHES]
+        if speed_of(line) > speed_of(fastest.get(line["batch"], {})):
+            fastest[line["batch"]] = line
+    last = fastest.get(BATCHES[-1], {})
+    speeds = [speed_of(fastest.get(batch, {})) for batch in BATCHES]
+    return Measured(speeds, last.get("peak_mebibytes", last.get("peak_rss_mb", 0)))
+
+
+def speed_of(line):
+    """Tokens a second of a line of ours or of a peer's."""
+    return line.get("tokens_per_second", line.get("tok_s", 0))
 
 
 def ours(job, args, batches=BATCHES):
@@ -134,7 +245,7 @@ def ours(job, args, batches=BATCHES):
 
 
 def peer(name, size, beam, args):
-    """The lines printed by a peer's script, best of the settings that it has."""
+    """The lines printed by a peer's script, in each of the settings that it has."""
     script, options = PEERS[name]
     command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
     command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]

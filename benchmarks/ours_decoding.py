@@ -2,8 +2,13 @@
 
 python -m benchmarks.ours_decoding export DIR --size base [--beam 4] [--quantize int8]
 python -m benchmarks.ours_decoding time DIR --batches 1 8 32
+python -m benchmarks.ours_decoding export-onnx DIR --size base [--beam 4] [--quantize int8]
+python -m benchmarks.ours_decoding time-onnx DIR --batches 1 8 32
 python -m benchmarks.ours_decoding recompute --size base --batches 1 32
 python -m benchmarks.ours_decoding start DIR
+
+`time-onnx` runs `translator.onnx` by onnxruntime alone: this process has neither Keras nor
+TensorFlow.
 """
 
 import time
@@ -19,13 +24,22 @@ SIZES = {
     "base": {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 2048},
     "tiny": {"num_layers": 4, "d_model": 128, "num_heads": 4, "d_ff": 256},
 }
-VOCAB, SOURCE = 8000, 24
+VOCAB, SOURCE, BUCKET = 8000, 24, 32
+THREADS = 2  # of onnxruntime
 
 
 def main():
-    """Runs one of the four jobs; each measurement is printed as one line of JSON."""
+    """Runs one of the jobs; each measurement is printed as one line of JSON."""
+    jobs = {
+        "export": export,
+        "time": time_export,
+        "export-onnx": export_onnx_file,
+        "time-onnx": time_onnx_file,
+        "recompute": recompute,
+        "start": start,
+    }
     parser = argparse.ArgumentParser()
-    parser.add_argument("job", choices=["export", "time", "recompute", "start"])
+    parser.add_argument("job", choices=jobs)
     parser.add_argument("directory", nargs="?")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--beam", type=int, default=1)
@@ -35,13 +49,33 @@ def main():
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=2.0)
     args = parser.parse_args()
-    {"export": export, "time": time_export, "recompute": recompute, "start": start}[args.job](args)
+    jobs[args.job](args)
 
 
 def export(args):
-    """Writes the search over ids as the export of a translator has it, with random weights."""
+    """Writes the search over ids as the export of a translator has it."""
     import keras
     import tensorflow as tf
+
+    id_functions = translator(args, args.quantize).for_export().id_functions
+    ids = tf.TensorSpec([None, None], tf.int32)
+    search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids], autograph=False)
+    archive = keras.export.ExportArchive()
+    archive.track(id_functions)
+    archive.add_endpoint("search_ids", search_ids)
+    archive.write_out(args.directory, verbose=False)
+
+
+def export_onnx_file(args):
+    """Writes `translator.onnx` and the files beside it."""
+    from keras_transformer.serving import export_onnx
+
+    export_onnx(translator(args), args.directory, quantization=args.quantize)
+
+
+def translator(args, quantize=None):
+    """A translator with random weights, whose outputs have exactly `--target` tokens."""
+    import keras
 
     from keras_transformer import BeamSearch, GreedySearch, Transformer
     from keras_transformer.serving import Translator
@@ -53,26 +87,16 @@ def export(args):
     forced = {"min_length": args.target}
     search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
     tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
-    options = {"search": search, "max_length": args.target, "quantize": args.quantize}
-    translator = Translator(model, tokenizer, layout=args.layout, **options)
-    id_functions = translator.for_export().id_functions
-    ids = tf.TensorSpec([None, None], tf.int32)
-    search_ids = tf.function(lambda rows: id_functions.search_ids(rows), [ids], autograph=False)
-    archive = keras.export.ExportArchive()
-    archive.track(id_functions)
-    archive.add_endpoint("search_ids", search_ids)
-    archive.write_out(args.directory, verbose=False)
+    options = {"search": search, "max_length": args.target, "quantize": quantize}
+    return Translator(model, tokenizer, layout=args.layout, **options)
 
 
 def source_ids(batch):
-    """Random sources of 24 tokens, padded to the bucket that the translator would choose."""
+    """Random sources of 24 tokens, padded to the bucket that a translator chooses."""
     import numpy as np
 
-    from keras_transformer.serving.id_functions import SMALLEST_LENGTH, powers_of_two
-
-    bucket = min(size for size in powers_of_two(SMALLEST_LENGTH, 256) if size >= SOURCE)
     ids = np.random.default_rng(1).integers(4, VOCAB, (batch, SOURCE))
-    return np.pad(ids, [(0, 0), (0, bucket - SOURCE)]).astype("int32")
+    return np.pad(ids, [(0, 0), (0, BUCKET - SOURCE)]).astype("int32")
 
 
 def time_export(args):
@@ -85,6 +109,28 @@ def time_export(args):
 
         def run(ids=ids):
             loaded.search_ids(ids)[1].numpy()
+
+        report(run, batch, args)
+
+
+def time_onnx_file(args):
+    """Times the search of `translator.onnx` on each batch size."""
+    import os
+
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    path = os.path.join(args.directory, "translator.onnx")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    for batch in args.batches:
+        ids = source_ids(batch)
+        (lengths,) = session.run(["lengths"], {"source_ids": ids})
+        if (lengths != args.target).any():
+            raise SystemExit(f"outputs have {lengths.tolist()} tokens, not {args.target}")
+
+        def run(ids=ids):
+            session.run(None, {"source_ids": ids})
 
         report(run, batch, args)
 

@@ -1,0 +1,77 @@
+"""benchmarks.decoding: medians of rounds, medians of their ratios, and which races are run."""
+
+import argparse
+import json
+import math
+
+from benchmarks import decoding
+from benchmarks.decoding import RACES, Measured, Race, is_chosen, median, print_table, ratios
+
+OURS = [Measured([10, 40, 90], 300), Measured([30, 10, 90], 500), Measured([20, 20, 90], 400)]
+# It failed in the second round, and at the last batch in every one.
+RIVAL = [Measured([5, 10, 0], 70), Measured([0, 0, 0], 0), Measured([5, 40, 0], 90)]
+
+
+def test_speeds_and_memory_are_medians_of_the_rounds():
+    assert median(OURS) == Measured([20, 20, 90], 400)
+    assert median(RIVAL)[0][:2] == [5, 25]
+    assert median(RIVAL).mebibytes == 80
+    assert math.isnan(median(RIVAL).speeds[2])
+
+
+def test_ratios_are_medians_of_the_ratios_of_each_round():
+    # 10 / 5 and 20 / 5; 40 / 10 and 20 / 40. Ratios of the medians are 20 / 5 and 20 / 25.
+    first, second, third = ratios(OURS, RIVAL)
+    assert (first, second) == (3, 2.25)
+    assert math.isnan(third)
+
+
+def test_the_table_has_what_is_asked_for_on_the_processor(capsys):
+    race = Race("tiny", 1, "ours float32", "other", avx2=(3, 3, 3), avx512=(3.5, 2, 1))
+    rounds = {("tiny", 1, "ours float32"): OURS, ("tiny", 1, "other"): RIVAL}
+    for features, kind, line in (
+        (["X86_V3"], "AVX2", "3 / 3 / 3"),
+        (["X86_V3", "X86_V4"], "AVX-512", "3.5 / 2 / 1"),
+        (["AVX2", "AVX512F"], "AVX-512", "3.5 / 2 / 1"),
+    ):
+        print_table([race], rounds, features)
+        printed = capsys.readouterr().out
+        assert f"asked on {kind}" in printed
+        assert f"3.00x     2.25x      nanx   {line}\n1 of 3 reached" in printed
+
+
+def test_words_sizes_and_beams_choose_the_races():
+    def chosen(only=None, sizes=("base", "tiny"), beams=(1, 4)):
+        args = argparse.Namespace(only=only, sizes=sizes, beams=beams)
+        return [race for race in RACES if is_chosen(race, args)]
+
+    assert chosen() == RACES
+    onnx = chosen(["ONNX"])
+    assert {(race.size, race.beam) for race in onnx} == {
+        (size, beam) for size in ("base", "tiny") for beam in (1, 4)
+    }
+    assert all("onnx" in race.ours for race in onnx)
+    assert [race.rival for race in chosen(["int8"], beams=(1,))][0] == "CTranslate2 int8"
+    assert {race.size for race in chosen(sizes=["tiny"])} == {"tiny"}
+
+
+def test_the_best_setting_of_a_peer_counts_at_each_batch(monkeypatch):
+    lines = [
+        {"batch": batch, "tok_s": speed, "peak_rss_mb": peak}
+        for batch, speed, peak in [(1, 9, 50), (8, 5, 60), (32, 7, 70), (1, 4, 80), (32, 8, 90)]
+    ]
+    monkeypatch.setattr(decoding, "peer", lambda *_: lines)
+    found = decoding.measured(("base", 1, "KerasHub"), None, None)
+    assert found == Measured([9, 5, 8], 90)
+
+
+def test_a_contestant_that_fails_has_no_speed(monkeypatch, tmp_path):
+    commands = []
+    monkeypatch.setattr(decoding, "lines_of", lambda command, *_: commands.append(command) or [])
+    args = argparse.Namespace(seconds=1.0)
+    found = decoding.measured(("tiny", 4, "ours onnx int8"), args, tmp_path)
+    assert found == Measured([0, 0, 0], 0)
+    jobs = [command[3] for command in commands]
+    assert jobs == ["export-onnx", "time-onnx"]
+    assert "int8" in commands[0]
+    assert json.dumps(commands[1]).count("tiny-4-onnx-int8") == 1
