@@ -5,15 +5,19 @@
 Takes the directory of a run of `keras-transformer train` or `import` with sentencepiece
 vocabularies. The run goes to Hugging Face and comes back by `import`, so that all have the search
 of Hugging Face. A line says whether its weights are the same bits. What came back goes to the other
-engines. Each translates all texts in a process of its own, in batches of texts of similar lengths.
-The table has the number of translations equal to ours and BLEU (sacreBLEU, 13a). It also has the
-target pieces a second of the best round on `--threads` processors. Below it stands by how much our
-model prefers one of two translations that differ: a difference of rounding is a tie. Exports stay
-in `--output`, and for each engine the translations that are not ours, with their scores.
+engines. The engine "run" is the run itself under that search, without the change of the norms'
+epsilon by the trip. Each engine translates all texts in a process of its own, in batches of texts
+of similar lengths. The table has the number of translations equal to those of the first engine and
+BLEU (sacreBLEU, 13a). It also has the target pieces a second of the best round on `--threads`
+processors. Below it stands by how much our model prefers one of two translations that differ: a
+difference of rounding is a tie. The last lines say how many translations of CTranslate2 are those
+of our search that stops as early. Exports stay in `--output`, and for each engine the translations
+that are not ours, with their scores.
 """
 
 import argparse
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -24,8 +28,9 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 TIE = 1e-4  # scores that are nearer than this are one in float32
-ENGINES = {  # the directory of each, and what the table calls it
+ENGINES = {  # what the table calls each
     "saved-model": "our SavedModel",
+    "run": "SavedModel of the run itself",
     "saved-model-early": "our SavedModel, early_stopping=True",
     "saved-model-int8": "our SavedModel, int8",
     "hugging-face": "Hugging Face",
@@ -58,16 +63,28 @@ def main():
     )
     export(args)
     print("| | ours | BLEU | pieces a second | MiB | seconds to load |\n|---|---|---|---|---|---|")
-    ours, notes = None, []
+    translations, notes = {}, []
     for engine in args.engines:
         found = in_process(args, engine)
-        ours = ours or found["translations"]
+        translations[engine] = found["translations"]
+        ours = translations[args.engines[0]]
         print(row_of(engine, found, ours, references), flush=True)
         pairs = zip(texts, ours, found["translations"], strict=True)
         different = [(text, one, other) for text, one, other in pairs if one != other]
         if different:
             notes.append(compared(args, engine, different))
-    print("\n".join(notes))
+    print("\n".join([*notes, *stopped_early(translations)]))
+
+
+def stopped_early(translations):
+    """Says how many translations of CTranslate2 are those of our search that stops as early."""
+    early = translations.get("saved-model-early")
+    return [
+        f"{ENGINES[engine]}: {sum(map(operator.eq, found, early)):,} of {len(found):,} "
+        f"translations are those of {ENGINES['saved-model-early']}"
+        for engine, found in translations.items()
+        if early is not None and engine.startswith("ctranslate2")
+    ]
 
 
 def compared(args, engine, different):
@@ -112,6 +129,11 @@ def row_of(engine, found, ours, references):
     return f"| {ENGINES[engine]} | {figures} | {found['MiB']:.1f} | {found['load']:.1f} |"
 
 
+def directory_of(args, engine):
+    """Where the export of an engine lies; "run" is the run that came back."""
+    return args.output / ("run-itself" if engine == "run" else engine)
+
+
 def export(args):
     """Writes each directory that is not there yet, from the run that came back."""
     back = args.output / "run"
@@ -128,21 +150,26 @@ def export(args):
         "ctranslate2-int8": ["--to", "ctranslate2", "--int8"],
     }
     for engine in args.engines:
-        directory = args.output / engine
-        if engine == "saved-model-early" and not directory.exists():
-            export_early(back, directory)
-        elif not directory.exists():
+        directory = directory_of(args, engine)
+        if directory.exists():
+            continue
+        if engine == "saved-model-early":
+            export_with(back, directory, early_stopping=True)
+        elif engine == "run":
+            export_with(args.run, directory, length_formula="power")
+        else:
             command("export", back, *options[engine], "--output", directory)
 
 
-def export_early(run, directory):
-    """Writes a SavedModel whose beam search stops as soon as it has its hypotheses."""
+def export_with(run, directory, **changes):
+    """Writes a SavedModel of a run, with changes of its beam search."""
     from keras_transformer.decoding import BeamSearch
     from keras_transformer.recipes import load_translator
 
     search = load_translator(run).search
-    early = BeamSearch.from_config({**search.get_config(), "early_stopping": True})
-    load_translator(run, search=early).export(directory)
+    if isinstance(search, BeamSearch):
+        search = BeamSearch.from_config({**search.get_config(), **changes})
+    load_translator(run, search=search).export(directory)
 
 
 def command(*arguments):
@@ -190,10 +217,11 @@ def measure(args):
     texts = args.source.read_text(encoding="utf-8").splitlines()
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     batches = [by_length[i : i + args.batch] for i in range(0, len(texts), args.batch)]
-    directory = args.output / args.alone
+    directory = directory_of(args, args.alone)
     started = time.perf_counter()
-    open_engine = {"hugging": hugging_face, "ctranslate2": ctranslate2, "saved": saved_model}
-    translate, count = open_engine[args.alone.partition("-")[0]](directory, args)
+    openers = {"hugging": hugging_face, "ctranslate2": ctranslate2}
+    open_engine = openers.get(args.alone.partition("-")[0], saved_model)
+    translate, count = open_engine(directory, args)
     loaded = time.perf_counter() - started
     translations = [""] * len(texts)
     best = float("inf")

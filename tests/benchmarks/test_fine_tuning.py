@@ -70,8 +70,11 @@ def test_a_low_rank_change_leaves_on_three_ways(fine_tuned, data, tmp_path):
     options = ["--source", data / "val.en", "--target", data / "val.de", "--rounds", "1"]
     text = printed(
         "ways_out", tmp_path / "run", *options, "--output", tmp_path / "out",
-        "--engines", "saved-model", "hugging-face",
+        "--engines", "saved-model", "run", "saved-model-early", "hugging-face", "ctranslate2",
     )  # fmt: skip
     out, back = re.search("back: ([0-9]+) of ([0-9]+) weights the same bits", text).groups()
     assert out == back
     assert f"| Hugging Face | {NUM_HELD_OUT} |" in text
+    assert f"| SavedModel of the run itself | {NUM_HELD_OUT} |" in text  # epsilon 1e-5 already
+    early = rf"CTranslate2: \d+ of {NUM_HELD_OUT} translations are those of our SavedModel, early"
+    assert re.search(early, text)
