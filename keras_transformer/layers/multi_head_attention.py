@@ -347,23 +347,19 @@ class MultiHeadAttention(Composite):
         1, 2, ... Returns the output, and the weights or None.
         """
         mask = masks.of_scores(length_of(query), length_of(keys))
-        queries = self.query_dense(query)  # -> (batch, query, heads, key_dim)
+        heads = self._in_heads(query, keys, values)
         bias = None
         if self.position is not None:
-            positions = position_range(length_of(query))
-            queries = self.position.rotate(queries, positions)
-            bias = self.position.bias(positions, position_range(length_of(keys)), masks.causal)
-        keys, values = self._for_query_heads(keys), self._for_query_heads(values)
+            positions = (position_range(length_of(part)) for part in (query, keys))
+            bias = self.position.bias(*positions, masks.causal)
         dropout, weights = self._weights_dropout(training), None
         if return_attention_scores:
             context, weights = attention_with_weights(
-                queries, keys, values, mask, bias=bias, dropout=dropout, finite=finite
+                *heads, mask, bias=bias, dropout=dropout, finite=finite
             )
         else:
             context = scaled_dot_product_attention(
-                queries,
-                keys,
-                values,
+                *heads,
                 mask,
                 bias=bias,
                 dropout=dropout,
@@ -385,14 +381,9 @@ class MultiHeadAttention(Composite):
         training: bool | None = None,
     ) -> Tensor:
         """As `attend`, for self-attention within `window`."""
-        bias, queries = None, self.query_dense(query)
-        if self.position is not None:
-            queries = self.position.rotate(queries, position_range(length_of(query)))
-            bias = partial(self.position.bias, causal=masks.causal)
+        bias = None if self.position is None else partial(self.position.bias, causal=masks.causal)
         context = local_attention(
-            queries,
-            self._for_query_heads(keys),
-            self._for_query_heads(values),
+            *self._in_heads(query, keys, values),
             window,
             causal=masks.causal,
             key_mask=masks.memory,
@@ -409,10 +400,20 @@ class MultiHeadAttention(Composite):
 
     def project_key_value(self, value: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Returns keys (batch, key, key and value heads, key_dim) and values of those heads."""
-        keys = self.key_dense(value if key is None else key)
-        if self.position is not None:
-            keys = self.position.rotate(keys, position_range(length_of(keys)))
-        return keys, self.value_dense(value)
+        return self._rotate(self.key_dense(value if key is None else key)), self.value_dense(value)
+
+    def _in_heads(self, query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        """Projects queries; returns them with keys and values, (batch, length, heads, width)."""
+        queries = self._rotate(self.query_dense(query))
+        return queries, self._for_query_heads(keys), self._for_query_heads(values)
+
+    def _rotate(self, heads: Tensor, index: Tensor | None = None) -> Tensor:
+        """Rotates (batch, length, heads, key_dim) by positions 0, 1, 2, ..., or all by `index`."""
+        if self.position is None:
+            return heads
+        # index -> (1,)
+        positions = position_range(length_of(heads)) if index is None else ops.reshape(index, (1,))
+        return self.position.rotate(heads, positions)
 
     def _for_query_heads(self, heads: Tensor) -> Tensor:
         """Repeats the heads of keys or values for the heads of queries that share them."""
@@ -438,9 +439,7 @@ class MultiHeadAttention(Composite):
 
     def step_key_value(self, inputs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """As `project_key_value` for one decoding step: all inputs are at position `index`."""
-        keys = step_product(self.key_dense, inputs)
-        if self.position is not None:
-            keys = self.position.rotate(keys, ops.reshape(index, (1,)))  # index -> (1,)
+        keys = self._rotate(step_product(self.key_dense, inputs), index)
         return keys, step_product(self.value_dense, inputs)
 
     def attend_cached(
@@ -460,13 +459,11 @@ class MultiHeadAttention(Composite):
         is the number of positions that hold something. Returns the output (batch, query, width),
         and the weights where `written` is None.
         """
-        queries = step_product(self.query_dense, query)
+        queries = self._rotate(step_product(self.query_dense, query), index)
         bias = None
         if self.position is not None:
-            here = ops.reshape(index, (1,))  # -> (1,)
-            queries = self.position.rotate(queries, here)
             slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
-            bias = self.position.bias(here, slots, True)
+            bias = self.position.bias(ops.reshape(index, (1,)), slots, True)  # index -> (1,)
         context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
         if self.use_gate:
             context = context * step_product(self.gate_dense, query)
