@@ -87,8 +87,8 @@ def save_hugging_face(translator: Translator, directory: str | PathLike[str]) ->
     if model.norm_epsilon != NORM_EPSILON:
         warnings.warn(
             f"Hugging Face's norms add {NORM_EPSILON:g} to the variance, this model adds "
-            f"{model.norm_epsilon:g}: logits differ a little. Train with norm_epsilon=1e-5 to "
-            "have the same.",
+            f"{model.norm_epsilon:g}: logits differ a little. Train with norm_epsilon=1e-5, in a "
+            "command with --norm-epsilon 1e-5, to have the same.",
             stacklevel=2,
         )
 

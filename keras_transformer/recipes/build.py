@@ -89,6 +89,7 @@ def build_transformer(settings: Settings, **ids: int) -> Transformer:
         attention_dropout=settings.inner_dropout,
         feed_forward_dropout=settings.inner_dropout,
         norm_first=settings.norm_first,
+        norm_epsilon=settings.norm_epsilon,
         r_drop=settings.r_drop,
         position=POSITIONS[settings.position](),
         remat=settings.remat,

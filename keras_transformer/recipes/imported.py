@@ -116,6 +116,7 @@ def write_run(folder: Path, system: str, translator: Translator) -> None:
         num_heads=model.num_encoder_heads,
         d_ff=model.encoder_d_ff,
         norm_first=model.norm_first,
+        norm_epsilon=model.norm_epsilon,
         dropout=model.dropout,
         max_length=translator.max_source_length,
         beam_size=search.rows_per_sentence,

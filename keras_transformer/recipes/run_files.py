@@ -21,7 +21,7 @@ TAGS_AND_ENDS = ("source_tag", "target_tag", "source_eos")
 # The settings that an import has from its model and its search.
 OF_IMPORT: tuple[str, ...] = ("model", "vocab_size", "separate_vocabularies", "num_layers")
 OF_IMPORT += ("num_decoder_layers", "d_model", "num_heads", "d_ff", "norm_first", "position")
-OF_IMPORT += ("dropout", "beam_size", "length_penalty")
+OF_IMPORT += ("norm_epsilon", "dropout", "beam_size", "length_penalty")
 CORPORA = "corpora"  # of a run on large files
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 # What a student has as its teacher, whose vocabularies it has.

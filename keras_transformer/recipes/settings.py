@@ -92,6 +92,7 @@ class Settings:
         num_heads: number of attention heads.
         d_ff: inner width of the feed-forward networks.
         norm_first: whether to normalise before each sub-layer, not after it as the paper does.
+        norm_epsilon: what norms add to the variance; 1e-5 for a model that leaves for Hugging Face.
         position: how positions are told apart.
         dropout: dropout rate of embeddings and sub-layers.
         inner_dropout: dropout rate of attention weights and inner layers.
@@ -181,6 +182,7 @@ class Settings:
     num_heads: int = option(4, least=1)
     d_ff: int = option(256, least=1)
     norm_first: bool = True
+    norm_epsilon: float = option(1e-6, above=0, below=1)
     position: str = option("sinusoidal", choices=POSITIONS)
     dropout: float = option(0.3, least=0, below=1)
     inner_dropout: float = option(0.0, least=0, below=1)
@@ -496,7 +498,7 @@ KINDS: dict[Any, Kind] = {
     tuple[float, ...]: Kind("number", (float, int), is_many=True),
 }
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-TRANSFORMER_ONLY = ("num_decoder_layers", "num_heads", "d_ff", "norm_first", "position", "inner_dropout", "remat", "r_drop", "model_parallel")  # noqa: E501  # fmt: skip
+TRANSFORMER_ONLY = ("num_decoder_layers", "num_heads", "d_ff", "norm_first", "norm_epsilon", "position", "inner_dropout", "remat", "r_drop", "model_parallel")  # noqa: E501  # fmt: skip
 FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 

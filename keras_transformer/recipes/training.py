@@ -62,7 +62,7 @@ READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 START: tuple[str, ...] = ("format", "model", "num_layers", "num_decoder_layers", "d_model")
 START += ("num_heads", "d_ff", "norm_first", "position", "cell", "similarity", "vocab_size")
 START += ("separate_vocabularies", "lowercase", "normalization", "source_normalization")
-START += ("right_to_left",)
+START += ("right_to_left", "norm_epsilon")
 
 
 class Run(NamedTuple):

@@ -84,6 +84,7 @@ def test_the_settings_are_those_of_the_model(imported):
         "num_heads": 2,
         "d_ff": 24,
         "norm_first": False,
+        "norm_epsilon": 1e-5,
         "position": "sinusoidal",
         "dropout": 0.1,
         "beam_size": 3,

@@ -56,11 +56,12 @@ def test_the_help_shows_the_values_of_presets(name, told):
 def test_options_are_the_settings():
     found = make(
         *("--train", "a.en", "b.de", "--dropout", 0.2, "--no-norm-first", "--epochs", 3),
+        *("--norm-epsilon", "1e-5"),
         *("--subword-dropout", 0.1, 0, "--position", "rotary", "--split-sentences"),
         *("--user-defined-symbols", "<2de>", "__NUM__", "--input-sentence-size", 1000),
     )
     assert found == Settings.from_preset(
-        "tiny", train=("a.en", "b.de"), dropout=0.2, norm_first=False, epochs=3,
+        "tiny", train=("a.en", "b.de"), dropout=0.2, norm_first=False, norm_epsilon=1e-5, epochs=3,
         subword_dropout=(0.1, 0.0), position="rotary", split_sentences=True,
         user_defined_symbols=("<2de>", "__NUM__"), input_sentence_size=1000,
     )  # fmt: skip

@@ -18,10 +18,11 @@ def test_parts_of_the_recipe_may_be_given():
     settings = Settings.from_preset(
         train=TEXT, learning_rate=0.005, warmup_steps=2000, dropout=0.2, norm_first=False,
         inner_dropout=0.1, r_drop=5, position="rotary", remat=True, label_smoothing=0.2,
-        clip_norm=2.0,
+        clip_norm=2.0, norm_epsilon=1e-5,
     )  # fmt: skip
     model = build_model(settings, vocab_size=20)
     assert (model.norm_first, model.dropout, model.r_drop) == (False, 0.2, 5.0)
+    assert model.norm_epsilon == model.decoder.layers[0].feed_forward_residual.norm.epsilon == 1e-5
     assert (model.attention_dropout, model.feed_forward_dropout) == (0.1, 0.1)
     assert isinstance(model.encoder.position, RotaryPositionalEncoding)
     assert model.encoder.remat
@@ -31,6 +32,7 @@ def test_parts_of_the_recipe_may_be_given():
     assert found[1] > found[2]
     plain = build_model(Settings.from_preset(train=TEXT), vocab_size=20)
     assert not plain.encoder.remat
+    assert plain.norm_epsilon == 1e-6
     assert plain.optimizer.global_clipnorm is None
 
 

@@ -56,7 +56,8 @@ def test_a_recurrent_model_has_its_own_sizes_and_none_of_the_transformers_option
     settings = Settings.from_preset("symbols", train=("a",), format="g2p", model="recurrent")
     assert (settings.num_layers, settings.d_model) == (1, 200)
     assert settings.position == FIELDS["position"].default
-    for name, value in dict(norm_first=False, r_drop=1.0, remat=True, position="alibi").items():
+    others = dict(norm_first=False, norm_epsilon=1e-5, r_drop=1.0, remat=True, position="alibi")
+    for name, value in others.items():
         with pytest.raises(ValueError, match=f"`{name}` needs `model` 'transformer'"):
             Settings.from_preset(model="recurrent", **{name: value})
     for name, value in dict(cell="gru", similarity="dot", scheduled_sampling=0.5).items():
@@ -87,6 +88,8 @@ TEXT = dict(train=("a", "b"))
         (dict(train=3.5), "`train` must be a string. Received: train=3.5"),
         (dict(dropout=1), "`dropout` must be at least 0 and below 1. Received: dropout=1.0"),
         (dict(dropout=math.nan), "`dropout` must be at least 0 and below 1. Received: dropout=nan"),
+        (dict(norm_epsilon=0), "`norm_epsilon` must be above 0 and below 1. Received: "),
+        (dict(norm_epsilon=math.nan), "`norm_epsilon` must be above 0 and below 1. Received: "),
         (dict(minutes=0), "`minutes` must be above 0. Received: minutes=0.0"),
         (
             dict(learning_rate=math.inf),
