@@ -1,7 +1,7 @@
 """Tokens a second of our exported search beside other engines, measured in turns.
 
     python -m benchmarks.decoding [--peers DIR] [--peer-python PYTHON] [--rounds 3]
-        [--only WORD ...] [--sizes base tiny] [--beams 1 4]
+        [--parts races rooms start] [--only WORD ...] [--sizes base tiny] [--beams 1 4]
 
 Random weights, sources of 24 tokens, exactly 32 target tokens, strings left out. Base has d_model
 512 and 6+6 layers, tiny 128 and 4+4, both a vocabulary of 8,000. "onnx" is `translator.onnx`, run
@@ -12,6 +12,9 @@ round. Speeds are medians over the rounds, and ratios are medians of the ratios 
 peer that has several settings, such as CTranslate2, counts with the best one of each round and
 batch. Peak memory is that of the process when it has run all batches. Leave the machine alone
 meanwhile.
+
+The part "rooms" gives our search room for 32, 128 and 512 tokens, and 32 are written in each. The
+part "start" times new processes: one that answers from a whole export, which takes texts.
 
 The models of the peers are made once, by `make_models.py` of that folder, where $PEER_MODELS says.
 """
@@ -69,7 +72,8 @@ RACES = [
     Race("base", 1, "ours onnx int8", "CTranslate2 int8"),
 ]
 BATCHES = (1, 8, 32)
-TARGETS = (32, 128, 512)
+ROOMS, ROOM_BATCHES = (32, 128, 512), (1, 8)
+PARTS = ("races", "rooms", "start")
 
 
 class Measured(NamedTuple):
@@ -80,40 +84,43 @@ class Measured(NamedTuple):
 
 
 def main():
-    """Runs the contestants in turns and prints the table of ratios."""
+    """Runs the parts that are chosen."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", default="../shared/peers/decoding", metavar="DIR")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each measurement")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--only", nargs="+", metavar="WORD", help="races of names with such a word")
     parser.add_argument("--sizes", nargs="+", default=["base", "tiny"], choices=["base", "tiny"])
     parser.add_argument("--beams", nargs="+", type=int, default=[1, 4], choices=[1, 4])
     args = parser.parse_args()
+    print(f"processor: {processor_name()}; {' '.join(processor_features())}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for part in args.parts:
+            {"races": run_races, "rooms": run_rooms, "start": run_starts}[part](args, folder)
+
+
+def run_races(args, folder):
+    """Runs the contestants in turns and prints their medians and the table of ratios."""
     races = [race for race in RACES if is_chosen(race, args)]
-    is_whole = len(races) == len(RACES)
     if not os.path.isdir(args.peers):
         print(f"no peers in {args.peers}: ours alone")
         races = [race for race in races if race.rival not in PEERS]
-    features = processor_features()
-    print(f"processor: {processor_name()}; {' '.join(features)}")
     contestants = dict.fromkeys(
         (race.size, race.beam, name) for race in races for name in (race.ours, race.rival)
     )
     rounds = {contestant: [] for contestant in contestants}
-    with tempfile.TemporaryDirectory() as folder:
-        print(f"{'':<51} {'tokens a second at batch 1, 8, 32':>36} {'peak':>9}", flush=True)
-        for number in range(args.rounds):
-            for contestant in contestants:
-                found = measured(contestant, args, folder)
-                rounds[contestant].append(found)
-                print(f"round {number + 1}  {told(contestant, found)}", flush=True)
-        print("\nmedians of the rounds")
-        for contestant, found in rounds.items():
-            print(f"         {told(contestant, median(found))}", flush=True)
-        print_table(races, rounds, features)
-        if is_whole:
-            print_growth(args, folder)
+    print(f"{'':<51} {'tokens a second at batch 1, 8, 32':>36} {'peak':>9}", flush=True)
+    for number in range(args.rounds):
+        for contestant in contestants:
+            found = measured(contestant, args, folder)
+            rounds[contestant].append(found)
+            print(f"round {number + 1}  {told(contestant, found)}", flush=True)
+    print("\nmedians of the rounds")
+    for contestant, found in rounds.items():
+        print(f"         {told(contestant, median(found))}")
+    print_table(races, rounds, processor_features())
 
 
 def is_chosen(race, args):
@@ -182,30 +189,43 @@ def print_table(races, rounds, features):
 def ratios(ours, rival):
     """For each batch the median over the rounds of one's speed as a multiple of the other's."""
     found = []
-    for index in range(len(BATCHES)):
+    for index in range(len(ours[0].speeds)):
         pairs = [(a.speeds[index], b.speeds[index]) for a, b in zip(ours, rival, strict=True)]
         found.append(middle([mine / other for mine, other in pairs if other]))
     return found
 
 
-def print_growth(args, folder):
-    """Prints how time and memory grow with the target's length, and the time to start."""
-    print("\nours, base, batch 8, by target length:", flush=True)
-    for target in TARGETS:
-        directory = os.path.join(folder, f"target-{target}")
-        length = ["--target", str(target)]
-        ours(["export", directory, "--size", "base", *length], args)
-        (line,) = ours(["time", directory, *length], args, batches=(8,))
-        milliseconds = 8e3 / line["tokens_per_second"]
-        peak = line["peak_mebibytes"]
-        print(f"{target:>5} tokens: {milliseconds:6.2f} ms a step, {peak:,.0f} MiB", flush=True)
-    for size in ("base", "tiny"):
-        directory = os.path.join(folder, f"{size}-1-float32")
-        if not os.path.exists(directory):  # no race has needed it
-            ours(["export", directory, "--size", size], args)
-        (line,) = ours(["start", directory], args)
-        seconds = ", ".join(f"{name} after {value:.1f} s" for name, value in line.items())
-        print(f"start of {size}: {seconds}", flush=True)
+def run_rooms(args, folder):
+    """Prints how time and memory grow with the room for tokens; 32 are written."""
+    print("\nours, base, 32 tokens written, medians of the rounds")
+    print(f"{'':<18} {'tokens a second at batch 1, 8':>31} {'to room for 32':>15} {'peak':>9}")
+    for beam in args.beams:
+        rounds = {room: [] for room in ROOMS}
+        for _ in range(args.rounds):
+            for room in ROOMS:
+                directory = os.path.join(folder, f"room-{room}-{beam}")
+                if not os.path.exists(directory):
+                    options = ["--size", "base", "--beam", str(beam), "--room", str(room)]
+                    ours(["export", directory, *options], args)
+                lines = ours(["time", directory], args, batches=ROOM_BATCHES)
+                rounds[room].append(figures(lines, ROOM_BATCHES))
+        for room, found in rounds.items():
+            middles = median(found)
+            shown = " ".join(f"{speed:15,.0f}" for speed in middles.speeds)
+            shares = " ".join(f"{ratio:6.2f}x" for ratio in ratios(found, rounds[ROOMS[0]]))
+            peak = f"{middles.mebibytes:>6,.0f} MiB"
+            print(f"beam {beam}  room {room:>4}  {shown} {shares} {peak}", flush=True)
+
+
+def run_starts(args, folder):
+    """Prints the seconds of each stage of a new process up to its second answer."""
+    for size in args.sizes:
+        directory = os.path.join(folder, f"{size}-texts")
+        ours(["export-texts", directory, "--size", size], args)
+        found = [line for _ in range(args.rounds) for line in ours(["start", directory], args)]
+        print(f"\nstart of {size} in a new process, texts in and out, medians of the rounds")
+        for stage in [name for name in found[0] if name != "compilations"] if found else []:
+            print(f"{stage:>34}: {statistics.median(line[stage] for line in found):6.2f} s")
 
 
 def measured(contestant, args, folder):
@@ -223,12 +243,17 @@ def measured(contestant, args, folder):
             quantize = ["--quantize", "int8"] if weights == "int8" else []
             ours([export, directory, "--size", size, "--beam", str(beam), *quantize], args)
         lines = ours([run, directory], args)
-    fastest = {}  # of each batch, the line of the best setting
+    return figures(lines, BATCHES)
+
+
+def figures(lines, batches):
+    """The best speed of the lines at each batch, and the peak memory that goes with the last."""
+    fastest = {}
     for line in lines:
         if speed_of(line) > speed_of(fastest.get(line["batch"], {})):
             fastest[line["batch"]] = line
-    last = fastest.get(BATCHES[-1], {})
-    speeds = [speed_of(fastest.get(batch, {})) for batch in BATCHES]
+    last = fastest.get(batches[-1], {})
+    speeds = [speed_of(fastest.get(batch, {})) for batch in batches]
     return Measured(speeds, last.get("peak_mebibytes", last.get("peak_rss_mb", 0)))
 
 

@@ -1,14 +1,18 @@
 """Times our exported search in this process; `benchmarks.decoding` starts it.
 
 python -m benchmarks.ours_decoding export DIR --size base [--beam 4] [--quantize int8]
+    [--layout rows] [--room 512]
 python -m benchmarks.ours_decoding time DIR --batches 1 8 32
 python -m benchmarks.ours_decoding export-onnx DIR --size base [--beam 4] [--quantize int8]
 python -m benchmarks.ours_decoding time-onnx DIR --batches 1 8 32
 python -m benchmarks.ours_decoding recompute --size base --batches 1 32
+python -m benchmarks.ours_decoding export-texts DIR --size base
 python -m benchmarks.ours_decoding start DIR
 
-`time-onnx` runs `translator.onnx` by onnxruntime alone: this process has neither Keras nor
-TensorFlow.
+`--target` tokens are written, 32 by default, and the search has room for `--room`, the same by
+default. `start` answers texts from a whole export, as `export-texts` writes it, and prints the
+seconds of each stage of its process. `time-onnx` runs `translator.onnx` by onnxruntime alone: this
+process has neither Keras nor TensorFlow.
 """
 
 import time
@@ -26,6 +30,8 @@ SIZES = {
 }
 VOCAB, SOURCE, BUCKET = 8000, 24, 32
 THREADS = 2  # of onnxruntime
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TEXT = "many small dogs run over the green grass"
 
 
 def main():
@@ -36,6 +42,7 @@ def main():
         "export-onnx": export_onnx_file,
         "time-onnx": time_onnx_file,
         "recompute": recompute,
+        "export-texts": export_texts,
         "start": start,
     }
     parser = argparse.ArgumentParser()
@@ -45,7 +52,8 @@ def main():
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--quantize", choices=["int8"])
     parser.add_argument("--layout", choices=["auto", "rows", "columns"], default="auto")
-    parser.add_argument("--target", type=int, default=32)
+    parser.add_argument("--target", type=int, default=32, help="tokens that are written")
+    parser.add_argument("--room", type=int, help="for tokens, at least those that are written")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--seconds", type=float, default=2.0)
     args = parser.parse_args()
@@ -73,7 +81,19 @@ def export_onnx_file(args):
     export_onnx(translator(args), args.directory, quantization=args.quantize)
 
 
-def translator(args, quantize=None):
+def export_texts(args):
+    """Writes a whole export of texts in and texts out, its vocabulary of 8,000 invented words."""
+    import random
+
+    from keras_transformer.text import SentencePieceTokenizer
+
+    draw = random.Random(1)
+    lines = [" ".join("".join(draw.choices(LETTERS, k=6)) for _ in range(8)) for _ in range(5_000)]
+    tokenizer = SentencePieceTokenizer.train(lines, VOCAB, shrink_to_fit=True)
+    translator(args, args.quantize, tokenizer).export(args.directory, verbose=False)
+
+
+def translator(args, quantize=None, tokenizer=None):
     """A translator with random weights, whose outputs have exactly `--target` tokens."""
     import keras
 
@@ -82,12 +102,17 @@ def translator(args, quantize=None):
     from keras_transformer.text import CharacterTokenizer
 
     keras.utils.set_random_seed(0)
-    model = Transformer(VOCAB, **SIZES[args.size])
+    # Where strings are left out of the timing the tokenizer is not that of the model.
+    vocab_size = tokenizer.vocab_size if tokenizer else VOCAB
+    tokenizer = tokenizer or CharacterTokenizer.train(["any"])
+    model = Transformer(vocab_size, **SIZES[args.size])
     model.build()
+    room = args.room or args.target
     forced = {"min_length": args.target}
+    if room > args.target:
+        forced["max_length_ratio"] = args.target / SOURCE
     search = GreedySearch(**forced) if args.beam == 1 else BeamSearch(args.beam, **forced)
-    tokenizer = CharacterTokenizer.train(["any"])  # the strings are left out of the timing
-    options = {"search": search, "max_length": args.target, "quantize": quantize}
+    options = {"search": search, "max_length": room, "quantize": quantize}
     return Translator(model, tokenizer, layout=args.layout, **options)
 
 
@@ -111,6 +136,8 @@ def time_export(args):
             loaded.search_ids(ids)[1].numpy()
 
         report(run, batch, args)
+        written = tf.math.count_nonzero(loaded.search_ids(ids)[0], axis=-1)  # padding is 0
+        check_lengths(written.numpy(), args)
 
 
 def time_onnx_file(args):
@@ -125,14 +152,18 @@ def time_onnx_file(args):
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     for batch in args.batches:
         ids = source_ids(batch)
-        (lengths,) = session.run(["lengths"], {"source_ids": ids})
-        if (lengths != args.target).any():
-            raise SystemExit(f"outputs have {lengths.tolist()} tokens, not {args.target}")
 
         def run(ids=ids):
             session.run(None, {"source_ids": ids})
 
         report(run, batch, args)
+        check_lengths(session.run(["lengths"], {"source_ids": ids})[0], args)
+
+
+def check_lengths(lengths, args):
+    """Ends the process when an output has another number of tokens than `--target`."""
+    if (lengths != args.target).any():
+        raise SystemExit(f"outputs have {lengths.tolist()} tokens, not {args.target}")
 
 
 def recompute(args):
@@ -183,15 +214,20 @@ def report(run, batch, args):
 
 
 def start(args):
-    """Seconds from the start of Python to the first answer: imports, loading, compiling."""
+    """Seconds of each stage of this process up to its second answer; the first one compiles."""
     import tensorflow as tf
+    import tensorflow_text  # noqa: F401  (its operations are in the export)
 
-    imported = time.perf_counter() - STARTED
-    loaded = tf.saved_model.load(args.directory)
-    read = time.perf_counter() - STARTED
-    loaded.search_ids(tf.ones([1, 32], tf.int32) * 5)[0].numpy()
-    answered = time.perf_counter() - STARTED
-    print(json.dumps({"imported": imported, "loaded": read, "answered": answered}), flush=True)
+    times = [STARTED, time.perf_counter()]
+    translate = tf.saved_model.load(args.directory).signatures["serving_default"]
+    times.append(time.perf_counter())
+    for _ in range(2):
+        translate(text=tf.constant([TEXT]))["translation"].numpy()
+        times.append(time.perf_counter())
+    stages = ["imports", "load", "first answer", "second answer"]
+    line = {name: times[i + 1] - times[i] for i, name in enumerate(stages)}
+    line["from the start to the first answer"] = times[3] - STARTED
+    print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -75,3 +75,28 @@ def test_a_contestant_that_fails_has_no_speed(monkeypatch, tmp_path):
     assert jobs == ["export-onnx", "time-onnx"]
     assert "int8" in commands[0]
     assert json.dumps(commands[1]).count("tiny-4-onnx-int8") == 1
+
+
+def test_rooms_are_compared_with_the_smallest(monkeypatch, tmp_path, capsys):
+    speeds = {32: 100, 128: 90, 512: 60}
+
+    def ours(job, args, batches=()):
+        if job[0] == "export":
+            return []
+        room = int(job[1].split("room-")[1].split("-")[0])
+        return [
+            {"batch": batch, "tokens_per_second": batch * speeds[room], "peak_mebibytes": room}
+            for batch in batches
+        ]
+
+    monkeypatch.setattr(decoding, "ours", ours)
+    decoding.run_rooms(argparse.Namespace(beams=[4], rounds=2), tmp_path)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split() == "beam 4 room 512 60 480 0.60x 0.60x 512 MiB".split()
+
+
+def test_the_stages_of_a_start_are_medians(monkeypatch, tmp_path, capsys):
+    found = iter([[], *([{"imports": seconds, "compilations": 0}] for seconds in (2.0, 9.0, 3.0))])
+    monkeypatch.setattr(decoding, "ours", lambda *_: next(found))
+    decoding.run_starts(argparse.Namespace(sizes=["tiny"], rounds=3), tmp_path)
+    assert capsys.readouterr().out.splitlines()[-1].strip() == "imports:   3.00 s"
