@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
@@ -34,6 +34,14 @@ from keras_transformer.layers.positions import (
 from keras_transformer.masking import AttachMask, ReadMask, combine_masks, zero_masked
 
 Symbols: TypeAlias = keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]
+
+
+class Heads(NamedTuple):
+    """What attends and what it attends to, each (batch, length, heads, width)."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -350,7 +358,7 @@ class MultiHeadAttention(Composite):
         heads = self._in_heads(query, keys, values)
         bias = None
         if self.position is not None:
-            positions = (position_range(length_of(part)) for part in (query, keys))
+            positions = position_range(length_of(query)), position_range(length_of(keys))
             bias = self.position.bias(*positions, masks.causal)
         dropout, weights = self._weights_dropout(training), None
         if return_attention_scores:
@@ -402,10 +410,10 @@ class MultiHeadAttention(Composite):
         """Returns keys (batch, key, key and value heads, key_dim) and values of those heads."""
         return self._rotate(self.key_dense(value if key is None else key)), self.value_dense(value)
 
-    def _in_heads(self, query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Projects queries; returns them with keys and values, (batch, length, heads, width)."""
+    def _in_heads(self, query: Tensor, keys: Tensor, values: Tensor) -> Heads:
+        """Projects the query, and repeats projected keys and values for the heads of queries."""
         queries = self._rotate(self.query_dense(query))
-        return queries, self._for_query_heads(keys), self._for_query_heads(values)
+        return Heads(queries, self._for_query_heads(keys), self._for_query_heads(values))
 
     def _rotate(self, heads: Tensor, index: Tensor | None = None) -> Tensor:
         """Rotates (batch, length, heads, key_dim) by positions 0, 1, 2, ..., or all by `index`."""
@@ -462,7 +470,7 @@ class MultiHeadAttention(Composite):
         queries = self._rotate(step_product(self.query_dense, query), index)
         bias = None
         if self.position is not None:
-            slots = position_range(keys.shape[2] or ops.shape(keys)[2]) // length_of(query)
+            slots = position_range(ops.shape(keys)[2]) // length_of(query)
             bias = self.position.bias(ops.reshape(index, (1,)), slots, True)  # index -> (1,)
         context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
         if self.use_gate:
