@@ -82,6 +82,11 @@ def test_a_saved_model_is_the_merged_one(trained, tmp_path):
     weights.load_weights(tmp_path / "model.weights.h5")
     expected = array(model((SOURCES, TARGETS)))
     np.testing.assert_allclose(array(weights((SOURCES, TARGETS))), expected, atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    # The optimizer has the low-rank weights alone, which the file does not hold.
+    whole = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert not has_lora(whole)
+    np.testing.assert_allclose(array(whole((SOURCES, TARGETS))), expected, atol=1e-6)
 
 
 def test_bad_arguments_are_refused():

@@ -1,5 +1,6 @@
 """Reads a translation model of Marian: its own files, as OPUS-MT publishes them."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -114,7 +115,9 @@ def load_marian(
         **options: arguments of `Translator`, such as `max_length`.
 
     Returns:
-        A `Translator`. Its search stops exactly, as `BeamSearch(early_stopping=False)`.
+        A `Translator`. Its search stops exactly, as `BeamSearch(early_stopping=False)`. A model
+        that normalises first, with `transformer-preprocess: n`, gives a warning: Marian's own
+        decoder computes it in another way.
 
     Raises:
         ValueError: when a file is missing, damaged or of another kind of model, with the name of
@@ -146,6 +149,13 @@ def load_marian(
     tokenizers = make_tokenizers(sides, tokenization, tags, files)
     search = search_of(decoder, sides[1].special["unk_id"]) if search is None else search
     build_with(model, lambda name: our_weight(name, tensors, model, sides))
+    if model.norm_first:
+        warnings.warn(
+            f"{tensors.path}: `transformer-preprocess` is 'n', which Marian's decoder computes in "
+            "another way from the second token on. This model computes what was trained, as "
+            "CTranslate2 does: translations differ from Marian's.",
+            stacklevel=2,
+        )
     source, target = tokenizers
     return Translator(model, source, target, search, **options)
 

@@ -10,10 +10,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch
+from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
+from keras_transformer.serving import Translator
 from tests.interop.weight_files import ctranslate2_of
 from tests.selection import spread
 
@@ -54,10 +55,25 @@ def transliteration(shared):
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_names_are_written_as_ctranslate2_writes_them(transliteration):
-    answers = transliteration.n_best(list(NAMES))
+@pytest.mark.parametrize(
+    "search",
+    [
+        None,
+        GreedySearch(),
+        BeamSearch(4, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power"),
+    ],
+    ids=["its own", "greedy", "beam 4"],
+)
+def test_names_are_written_as_ctranslate2_writes_them(search, transliteration):
+    translator = transliteration
+    if search is not None:
+        translator = Translator(**{**translator.settings, "search": search})
+    answers = translator.n_best(list(NAMES))
     assert [answer[0][0] for answer in answers] == FOUND
-    np.testing.assert_allclose([answer[0][1] for answer in answers], SCORES, atol=6e-5)
+    scores = np.array([answer[0][1] for answer in answers])
+    if isinstance(search, GreedySearch):  # whose score is the sum, the end included
+        scores /= [len(found) + 1 for found in FOUND]
+    np.testing.assert_allclose(scores, SCORES, atol=6e-5)
 
 
 def test_the_model_is_that_of_the_directory(shared, transliteration):

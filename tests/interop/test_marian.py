@@ -1,5 +1,6 @@
 """`load_marian` computes what CTranslate2's converter makes of the files, and refuses others."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -78,7 +79,10 @@ def test_it_computes_what_ctranslate2_makes_of_the_files(name, tmp_path):
         tmp_path, settings, vocabularies=vocabularies, tying=tying, seed=len(name)
     )
     opened = converted(tmp_path, arrays, settings, files)
-    translator = load_marian(tmp_path, tokenization="characters", jit_compile=False)
+    differs = "computes in another way from the second token on.* as CTranslate2 does"
+    is_first = settings is PRE_NORM
+    with pytest.warns(UserWarning, match=differs) if is_first else contextlib.nullcontext():
+        translator = load_marian(tmp_path, tokenization="characters", jit_compile=False)
     sources, targets = some_texts(1, LETTERS), some_texts(2, LETTERS)
     theirs = their_scores(opened, sources, targets)
     assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
