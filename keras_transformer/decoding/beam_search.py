@@ -71,8 +71,7 @@ def top_extensions(totals: LogProbs, size: int) -> Candidates:
     A full sort of a large vocabulary is slow. The best lie in the `size` chunks whose own best are
     largest. So the search sorts chunks first, and then the tokens of the best chunks.
     """
-    batch, beams, vocab_size = totals.shape
-    batch = ops.shape(totals)[0] if batch is None else batch
+    batch, beams, vocab_size = ops.shape(totals)
     chunks = -(-vocab_size // CHUNK)
     if beams * chunks <= size or vocab_size <= 4 * CHUNK:
         # -> (batch, beam * vocab), then (batch, size)

@@ -54,10 +54,7 @@ class ALiBi(AttentionPosition):
 
     def call(self, inputs: Tensor) -> Tensor:
         """Returns scores with the bias added."""
-        query, key = (
-            static or dynamic
-            for static, dynamic in zip(inputs.shape[2:], ops.shape(inputs)[2:], strict=True)
-        )
+        query, key = ops.shape(inputs)[2:]
         bias = self.bias(position_range(query), position_range(key))
         return ops.cast(inputs, "float32") + bias
 

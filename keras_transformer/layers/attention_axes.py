@@ -34,7 +34,7 @@ class AttentionAxes:
 
     def merge(self, tensor: Tensor) -> Tensor:
         """Returns (rows, length, ...) of (batch, *axes, ...)."""
-        shape = _sizes(tensor)
+        shape = ops.shape(tensor)
         rest = tuple(range(len(self.axes) + len(self.free) + 1, len(shape)))
         # -> (batch, *free, *axes, ...)
         moved = ops.transpose(tensor, (0, *self.free, *self.axes, *rest))
@@ -44,8 +44,8 @@ class AttentionAxes:
 
     def split(self, merged: Tensor, like: Tensor) -> Tensor:
         """Returns merged (rows, length, ...) with the axes of `like`."""
-        shape = _sizes(like)
-        rest = _sizes(merged)[2:]
+        shape = ops.shape(like)
+        rest = ops.shape(merged)[2:]
         order = (0, *self.free, *self.axes)
         # -> (batch, *free, *axes, ...)
         moved = ops.reshape(merged, (*(shape[axis] for axis in order), *rest))
@@ -82,7 +82,7 @@ class AttentionAxes:
                 f"{full_rank - 1} or {full_rank}. Received: attention_mask of shape "
                 f"{tuple(mask.shape)}"
             )
-        query_sizes, key_sizes = _sizes(query), _sizes(key)
+        query_sizes, key_sizes = ops.shape(query), ops.shape(key)
         rows = [query_sizes[0], *(query_sizes[axis] for axis in self.free)]
         queries = [query_sizes[axis] for axis in self.axes]
         keys = [key_sizes[axis] for axis in self.axes]
@@ -98,7 +98,7 @@ class AttentionAxes:
         """
         # -> (batch, *free, heads, *query axes, *key axes)
         return ops.reshape(
-            weights, self.weights_shape(weights.shape[1], _sizes(query), _sizes(key))
+            weights, self.weights_shape(weights.shape[1], ops.shape(query), ops.shape(key))
         )
 
     def weights_shape(self, num_heads: int, query_shape: Shape, key_shape: Shape) -> Shape:
@@ -107,14 +107,6 @@ class AttentionAxes:
         queries = (query_shape[axis] for axis in self.axes)
         keys = (key_shape[axis] for axis in self.axes)
         return (*rows, num_heads, *queries, *keys)
-
-
-def _sizes(tensor: Tensor) -> tuple[Any, ...]:
-    """The shape, with the sizes known beforehand as plain integers."""
-    return tuple(
-        dynamic if static is None else static
-        for static, dynamic in zip(tensor.shape, ops.shape(tensor), strict=True)
-    )
 
 
 def check_lengths(value_shape: Shape, key_shape: Shape) -> None:

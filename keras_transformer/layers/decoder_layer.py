@@ -262,7 +262,7 @@ class DecoderLayer(Block):
             inputs = self.added_position(inputs, positions=positions, training=False)
         normed = self.self_attention_residual.enter(inputs)
         keys, values = self.self_attention.step_key_value(normed, index)
-        batch = ops.shape(cache[0])[0]
+        batch, _, num_slots, _ = ops.shape(cache[0])
         beams = 1 if paths is None else paths.shape[1]
         cache = tuple(
             ops.slice_update(
@@ -277,7 +277,7 @@ class DecoderLayer(Block):
             # -> (batch, beam, d_model)
             ops.reshape(normed, (batch, beams, normed.shape[-1])),
             *cache,
-            visible_slots(index, cache[0].shape[2] or ops.shape(cache[0])[2], self.window, paths),
+            visible_slots(index, num_slots, self.window, paths),
             index,
             written=index + 1,
         )

@@ -17,7 +17,8 @@ def looked_up(table: Tensor, ids: Tensor) -> Tensor:
     """
     if keras.backend.backend() != "tensorflow":
         return ops.take(table, ids, axis=0)
-    num_rows = table.shape[0] or ops.shape(table)[0]
+    shape = ops.shape(table)
+    num_rows = shape[0]
     ids = ops.where(ids < 0, ids + num_rows, ids)
     exact = keras.backend.result_type(table.dtype, "float32")
 
@@ -25,7 +26,7 @@ def looked_up(table: Tensor, ids: Tensor) -> Tensor:
     def lookup(table: Tensor) -> tuple[Tensor, Any]:
         def gradient(upstream: Tensor) -> Any:
             # -> (number of ids, ...)
-            parts = ops.reshape(ops.cast(upstream, exact), (-1, *table.shape[1:]))
+            parts = ops.reshape(ops.cast(upstream, exact), (-1, *shape[1:]))
             # -> (rows, ...)
             rows = ops.segment_sum(parts, ops.reshape(ids, (-1,)), num_segments=num_rows)
             return ops.cast(rows, table.dtype)
@@ -33,4 +34,4 @@ def looked_up(table: Tensor, ids: Tensor) -> Tensor:
         return ops.take(table, ids, axis=0), gradient
 
     # -> the shape it has: a tensor, where `table` is a variable
-    return lookup(ops.reshape(table, ops.shape(table)))
+    return lookup(ops.reshape(table, shape))

@@ -20,7 +20,10 @@ from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, int
 
 
 def length_of(tensor: Tensor) -> Length:
-    """The length (axis 1): a plain integer where it is known in advance, else a tensor."""
+    """The length (axis 1): a plain integer where it is known in advance, else a tensor.
+
+    As `ops.shape(tensor)[1]`, which runs an operation in eager TensorFlow even for a known length.
+    """
     return ops.shape(tensor)[1] if tensor.shape[1] is None else tensor.shape[1]
 
 

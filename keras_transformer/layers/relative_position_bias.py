@@ -82,10 +82,7 @@ class RelativePositionBias(AttentionPosition):
 
     def call(self, inputs: Tensor, causal: bool = False) -> Tensor:
         """Returns scores with the bias added."""
-        query, key = (
-            static or dynamic
-            for static, dynamic in zip(inputs.shape[2:], ops.shape(inputs)[2:], strict=True)
-        )
+        query, key = ops.shape(inputs)[2:]
         bias = self.bias(position_range(query), position_range(key), causal)
         return ops.cast(inputs, "float32") + bias
 

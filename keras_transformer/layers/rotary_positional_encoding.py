@@ -128,10 +128,7 @@ class RotaryPositionalEncoding(AttentionPosition):
 
     def call(self, inputs: Tensor) -> Tensor:
         """Returns `inputs` turned by their positions 0, 1, 2, ..."""
-        length = inputs.shape[1]
-        return self.rotate(
-            inputs, position_range(ops.shape(inputs)[1] if length is None else length)
-        )
+        return self.rotate(inputs, position_range(ops.shape(inputs)[1]))
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """Returns queries or keys turned by `positions` (length,)."""
