@@ -38,7 +38,7 @@ FORMATS = ("saved-model", "onnx", "litert", "hugging-face", "ctranslate2")
 OPTIONS = {
     "saved-model": (
         *("int8", "xla", "layout", "split_sentences", "source_tag", "target_tag"),
-        *("beam_size", "length_penalty"),
+        *("beam_size", "length_penalty", "shortlist"),
     ),
     "onnx": ("int8", "strings", "source_tag", "target_tag", "beam_size", "length_penalty"),
     "hugging-face": ("beam_size", "length_penalty"),
@@ -84,6 +84,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="translate each sentence of a text on its own (default: as the training texts are)",
     )
+    parser.add_argument(
+        "--shortlist",
+        nargs=2,
+        metavar=("SOURCE", "TARGET"),
+        help="learn from the lines of two files which pieces each source may need, and compute "
+        "the logits of these alone: faster for few texts where the vocabulary is large",
+    )
     for side, where in (("source", "before every text"), ("target", "before every translation")):
         parser.add_argument(
             f"--{side}-tag", metavar="TAG", help=f"a language code of the vocabulary, {where}"
@@ -106,6 +113,12 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     from keras_transformer.recipes.runs import load_translator
     from keras_transformer.serving.description import size_of
 
+    shortlist = None
+    if args.shortlist:
+        from keras_transformer.recipes.shortlists import learn_shortlist
+
+        program.say(f"Learning a shortlist from {' and '.join(args.shortlist)} ...")
+        shortlist = learn_shortlist(args.run_directory, *args.shortlist)
     program.say(f"Loading {args.run_directory} ...")
     translator = load_translator(
         args.run_directory,
@@ -113,6 +126,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         length_penalty=args.length_penalty,
         jit_compile=args.xla,
         layout=args.layout,
+        shortlist=shortlist,
         split_sentences=False if args.strings else args.split_sentences,
         source_tag=args.source_tag,
         target_tag=args.target_tag,

@@ -4,5 +4,6 @@ from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.greedy_search import GreedySearch
 from keras_transformer.decoding.sampling import Sampling
 from keras_transformer.decoding.search import DecodeResult, Search
+from keras_transformer.decoding.shortlist import Shortlist
 
-__all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling", "Search"]
+__all__ = ["BeamSearch", "DecodeResult", "GreedySearch", "Sampling", "Search", "Shortlist"]

@@ -1,6 +1,6 @@
 """Token ids to vectors, and vectors back to logits with the same matrix."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -13,6 +13,15 @@ from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
+LEFT_OUT = -1e9  # the logit of a token that is no candidate
+
+
+class OutputRows(NamedTuple):
+    """What the logits of some tokens, the candidates, are computed from."""
+
+    matrix: Tensor  # (candidates, d_model)
+    bias: Tensor | None  # (candidates,)
+    places: Tensor  # int32 (vocab,), the place of each token among them; for others `candidates`
 
 
 def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
@@ -200,9 +209,47 @@ class TokenEmbedding(Composite):
             replace_weight(self.embedding, "reverse_embeddings", values)
         self.outputs_first = True
 
-    def logits(self, hidden: Tensor) -> Logits:
-        """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
-        return self(hidden, reverse=True)
+    def logits(self, hidden: Tensor, rows: OutputRows | None = None) -> Logits:
+        """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model).
+
+        With `rows` those of the candidates alone are computed, and others are -1e9.
+        """
+        if rows is None:
+            return self(hidden, reverse=True)
+        # -> (batch * length, d_model)
+        flat = ops.reshape(ops.cast(hidden, rows.matrix.dtype), (-1, self.d_model))
+        if self.outputs_first:
+            logits = columns_product(rows.matrix, flat)
+        else:
+            logits = apart(ops.matmul(flat, ops.transpose(rows.matrix)))
+        if rows.bias is not None:
+            logits = logits + rows.bias
+        logits = ops.pad(logits, [(0, 0), (0, 1)], constant_values=LEFT_OUT)
+        # -> (batch, length, vocab)
+        shape = (*ops.shape(hidden)[:-1], self.vocab_size)
+        return ops.reshape(ops.take(logits, rows.places, axis=1), shape)
+
+    def output_rows(self, candidate_ids: Ids) -> OutputRows:
+        """Returns what `logits` needs for `candidate_ids` (candidates,), copied for many steps."""
+        number = ops.shape(candidate_ids)[0]
+        places = ops.full((self.vocab_size,), number, "int32")
+        new = ops.arange(number, dtype="int32")
+        places = ops.scatter_update(places, candidate_ids[:, None], new)
+        bias = None if self.bias is None else ops.take(self.bias, candidate_ids)
+        return OutputRows(apart(self._output_vectors(candidate_ids)), bias, places)
+
+    def _output_vectors(self, ids: Ids) -> Tensor:
+        """The float32 rows of the output matrix, (ids, d_model); those in 8 bits as numbers."""
+        table = self.embedding
+        if self.tie_output:
+            return ops.cast(self._vectors(ids), "float32")
+        axis = 0 if self.outputs_first else 1
+        vectors = ops.cast(ops.take(table.reverse_embeddings, ids, axis=axis), "float32")
+        if axis:
+            vectors = ops.transpose(vectors)
+        if table.quantization_mode:
+            vectors = vectors / ops.take(table.reverse_embeddings_scale, ids)[:, None]
+        return vectors
 
     def compute_mask(
         self, inputs: Tensor, previous_mask: PreviousMask | None = None

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
+from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.masking import padding_mask
 
 if TYPE_CHECKING:
@@ -22,9 +23,15 @@ class RecurrentStep:
     """
 
     def __init__(
-        self, model: "RecurrentSeq2Seq", source_ids: Ids, memory: Tensor, max_length: int
+        self,
+        model: "RecurrentSeq2Seq",
+        source_ids: Ids,
+        memory: Tensor,
+        max_length: int,
+        output_rows: OutputRows | None = None,
     ) -> None:
         self.model = model
+        self.output_rows = output_rows
         self.memory = memory
         self.mask = padding_mask(source_ids, model.pad_id)
 
@@ -47,7 +54,7 @@ class RecurrentStep:
         queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beams, d_model)
         hidden, weights = model.attend(queries, self.memory, self.mask)
         rows = ops.shape(tokens)[0]
-        logits = model.target_embedding.logits(hidden)
+        logits = model.target_embedding.logits(hidden, self.output_rows)
         # -> (rows, vocab)
         logits = ops.reshape(logits, (rows, logits.shape[-1]))
         # A search has no gradient: an eager backend need not keep its steps.

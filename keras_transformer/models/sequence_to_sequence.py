@@ -158,6 +158,7 @@ class SequenceToSequence(Composite, keras.Model):
         prefix_ids: Ids | None = None,
         length_limits: Tensor | None = None,
         length_penalty: Tensor | None = None,
+        candidate_ids: Ids | None = None,
     ) -> DecodeResult:
         """Searches for the best outputs, one cached step a token.
 
@@ -178,6 +179,9 @@ class SequenceToSequence(Composite, keras.Model):
             length_limits: integers (batch,), each at least 1, a maximum length for each sentence
                 within `max_length`.
             length_penalty: numbers (batch,), each from 0 to 10, in place of the beam search's own.
+            candidate_ids: different integers (candidates,), the tokens that outputs may have,
+                `eos_id` among them; all when None. Logits of others are not computed. A
+                `Shortlist` of `keras_transformer.decoding` chooses them.
 
         Returns:
             A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
@@ -214,7 +218,13 @@ class SequenceToSequence(Composite, keras.Model):
         else:
             max_length = arguments.positive_integer("max_length", max_length)
         memory = self.encode(source_ids, training=False)
-        step = self.step_class(self, source_ids, memory, max_length)
+        output_rows = None
+        if candidate_ids is not None:
+            candidate_ids = token_ids(
+                "candidate_ids", candidate_ids, self.vocabulary_sizes[1], ("candidates",)
+            )
+            output_rows = self.target_embedding.output_rows(candidate_ids)
+        step = self.step_class(self, source_ids, memory, max_length, output_rows)
         return search(
             step,
             # Any callable may search, not a `Search` alone: one without slots has one a sentence.

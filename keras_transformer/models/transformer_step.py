@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.arguments import BeamPaths, Ids, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.dense import apart
+from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.masking import padding_mask
 
 if TYPE_CHECKING:
@@ -25,9 +26,15 @@ class TransformerStep:
     follows_paths = True
 
     def __init__(
-        self, model: "Transformer", source_ids: Ids, memory: Tensor, max_length: int
+        self,
+        model: "Transformer",
+        source_ids: Ids,
+        memory: Tensor,
+        max_length: int,
+        output_rows: OutputRows | None = None,
     ) -> None:
         self.model = model
+        self.output_rows = output_rows
         self.sizes = (ops.shape(source_ids)[0], max_length)
         self.mask = padding_mask(source_ids, model.pad_id)
         self.projected_memory = model.decoder.project_memory(memory, self.mask)
@@ -52,7 +59,7 @@ class TransformerStep:
         step = model.decoder.step(
             hidden, index, caches, self.projected_memory, memory_mask=self.mask, paths=paths
         )
-        logits = apart(model.target_embedding.logits(step.outputs)[:, 0])
+        logits = apart(model.target_embedding.logits(step.outputs, self.output_rows)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
         # -> (rows, source)
         attention = ops.reshape(ops.mean(step.attention_weights, axis=1), (rows, source))

@@ -48,16 +48,19 @@ def check_special_ids(
         )
 
 
-def token_ids(name: str, ids: Ids, vocab_size: int) -> Ids:
-    """Returns `ids` as a tensor (batch, length), or raises `ValueError` for other ids.
+def token_ids(
+    name: str, ids: Ids, vocab_size: int, axes: tuple[str, ...] = ("batch", "length")
+) -> Ids:
+    """Returns `ids` as a tensor of these axes, or raises `ValueError` for other ids.
 
     Tensors are not read. An id outside of the vocabulary in a tensor means what the backend makes
     of it: another id, 0 or NaN.
     """
     tensor = integer_ids(name, ids)
-    if len(tensor.shape) != 2:
+    if len(tensor.shape) != len(axes):
         raise ValueError(
-            f"`{name}` must be (batch, length). Received: {name} of shape {tuple(tensor.shape)}"
+            f"`{name}` must have the axes {', '.join(axes)}. "
+            f"Received: {name} of shape {tuple(tensor.shape)}"
         )
     refuse_ids_outside(name, ids, vocab_size)
     return tensor

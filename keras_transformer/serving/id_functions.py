@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
-from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search
+from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search, Shortlist
 from keras_transformer.layers.dense import products_apart
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.stored_copy import columns_copy, quantized_copy
@@ -232,6 +232,18 @@ def barrier(tensor: tf.Tensor) -> tf.Tensor:
     return optimization_barrier(tensor)[0]
 
 
+class StoredShortlist(tf.Module, Shortlist):
+    """A shortlist whose tables are variables of an export."""
+
+    def __init__(self, shortlist: Shortlist) -> None:
+        tf.Module.__init__(self, name="shortlist")
+        Shortlist.__init__(self, **shortlist.settings)
+        self.tables = [tf.Variable(table) for table in (self.target_ids, self.probabilities)]
+
+    def _tables(self) -> tuple[tf.Tensor, ...]:
+        return tuple(map(tf.convert_to_tensor, self.tables))
+
+
 class IdFunctions(tf.Module):
     """What a translator computes from ids: searches, scores and vectors, each a `CompiledFunction`.
 
@@ -249,6 +261,7 @@ class IdFunctions(tf.Module):
             and "rows" with the model.
         first_id: the id that every output of `search_ids` and `align_ids` begins with; None lets
             the model choose.
+        shortlist: the target ids of each batch; None for the whole vocabulary.
 
     Attributes:
         model: the model that computes: the argument, or its copy.
@@ -280,9 +293,11 @@ class IdFunctions(tf.Module):
         quantize: str | None,
         layout: str = "rows",
         first_id: int | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         super().__init__(name="id_functions")
         self.first_id = first_id
+        self.shortlist = None if shortlist is None else StoredShortlist(shortlist)
         model.build(None)
         self.model = model
         if quantize:
@@ -389,6 +404,11 @@ class IdFunctions(tf.Module):
     def _generate_rows(
         self, source_ids: tf.Tensor, search: Search, options: dict[str, tf.Tensor]
     ) -> DecodeResult:
+        if self.shortlist is not None:
+            special = {self.model.pad_id, self.model.bos_id, self.model.eos_id}
+            options["candidate_ids"] = self.shortlist.candidate_ids(
+                source_ids, sorted(special), options.get("prefix_ids", ())
+            )
         with products_apart(barrier if self.jit_compile else None):
             return self.model.generate(source_ids, search, self.max_length, **options)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_transformer.decoding import Shortlist
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.saved_model import saved_model_path
 from keras_transformer.text import SymbolTokenizer
@@ -22,7 +23,7 @@ CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
-OWN_FIELDS |= {"source_eos", "layout"}
+OWN_FIELDS |= {"source_eos", "layout", "shortlist"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -105,12 +106,21 @@ def model_card(
         "source_eos": translator.source_eos,
         "jit_compile": translator.jit_compile,
         "layout": translator.id_functions.layout,
+        "shortlist": shortlist_sizes(translator.shortlist),
         "operations": sorted(operations),
         "versions": {
             name: importlib.metadata.version(name)
             for name in ("keras", "tensorflow", "tensorflow-text")
         },
     }
+
+
+def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int] | None:
+    """The numbers of a shortlist, or None."""
+    if shortlist is None:
+        return None
+    frequent, targets = len(shortlist.frequent_ids), shortlist.target_ids.shape[1]
+    return {"frequent": frequent, "targets_of_a_token": targets, "size": shortlist.size}
 
 
 def read_card(path: str | os.PathLike) -> dict[str, Any]:

@@ -126,6 +126,11 @@ def check_search(translator: "Translator") -> None:
             "than Keras, and their seed cannot change from call to call. "
             f"Received: search={type(translator.search).__name__}"
         )
+    if translator.shortlist is not None:
+        raise ValueError(
+            "`shortlist` must be None for ONNX: onnxruntime computes all logits. "
+            "Received: a translator with a Shortlist"
+        )
 
 
 def to_onnx(translator: "Translator", copy_weights: bool = False) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments, processor
-from keras_transformer.decoding import BeamSearch, Search
+from keras_transformer.decoding import BeamSearch, Search, Shortlist
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
@@ -96,6 +96,29 @@ def checked_max_source_length(model: SequenceToSequence, max_source_length: int 
     return max_source_length
 
 
+def checked_shortlist(
+    model: SequenceToSequence, tokenizers: Sequence[Tokenizer], shortlist: Shortlist | None
+) -> Shortlist | None:
+    """Returns `shortlist`, or raises `ValueError` unless it is None or of these vocabularies."""
+    if shortlist is None:
+        return None
+    if not isinstance(shortlist, Shortlist):
+        raise ValueError(
+            "`shortlist` must be a `Shortlist` of `keras_transformer.decoding`. "
+            f"Received: shortlist={shortlist!r:.80}"
+        )
+    sizes = len(shortlist.target_ids), shortlist.vocab_size
+    for side, size, tokenizer, most in zip(
+        ("source", "target"), sizes, tokenizers, model.vocabulary_sizes, strict=True
+    ):
+        if not tokenizer.vocab_size <= size <= most:
+            raise ValueError(
+                f"`shortlist` must have the {side} tokens of the tokenizer and the model, "
+                f"{tokenizer.vocab_size} to {most}. Received: a Shortlist of {size}"
+            )
+    return shortlist
+
+
 def checked_tag(name: str, tag: str | None, tokenizer: Tokenizer) -> str | None:
     """Returns `tag`, or raises `ValueError` unless it is None or one of the tokenizer's."""
     if tag is None:
@@ -175,6 +198,10 @@ class Translator:
             by the processor of this machine, for a `Transformer` of at least 32 MiB. Name the
             layout for a server of another kind. With "columns" a copy of the model translates here
             too.
+        shortlist: which target tokens a batch of sources may have in its outputs. The logits of
+            others are not computed, which makes small batches faster where the vocabulary is
+            large. Scores are then shared among these tokens. `Shortlist.learn` makes one from
+            training pairs. None is the whole vocabulary.
 
     Attributes:
         model: the argument. With `quantize` or "columns" a copy of it translates, so further
@@ -225,6 +252,7 @@ class Translator:
         target_tag: str | None = None,
         source_eos: bool = True,
         layout: Literal["auto", "rows", "columns"] = "auto",
+        shortlist: Shortlist | None = None,
     ) -> None:
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -247,6 +275,8 @@ class Translator:
             )
         check_tokenizer("source", self.source_tokenizer, model)
         check_tokenizer("target", self.target_tokenizer, model)
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        self.shortlist = checked_shortlist(model, tokenizers, shortlist)
         self.source_tag = checked_tag("source_tag", source_tag, self.source_tokenizer)
         self.target_tag = checked_tag("target_tag", target_tag, self.target_tokenizer)
         if not isinstance(self.search, Search):
@@ -264,6 +294,7 @@ class Translator:
             quantize=self.quantize,
             layout="rows" if layout == "auto" else layout,
             first_id=None if target_tag is None else self.target_tokenizer.tag_id(target_tag),
+            shortlist=self.shortlist,
         )
         self.string_functions = StringFunctions(
             self.id_functions,

@@ -105,3 +105,24 @@ def test_what_the_other_system_does_otherwise_is_a_note(
         "note: the norms differ",
         "note: a text is not divided there. Give it one sentence at a time.",
     ]
+
+
+@pytest.mark.slow
+def test_an_export_has_a_shortlist_of_two_files(run_directory, command, figures, tmp_path):
+    texts = words(200, seed=3)
+    for name, lines in (("low", texts), ("up", [text.upper()[::-1] for text in texts])):
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = [tmp_path / "low", tmp_path / "up"]
+    figures("export", run_directory, "--output", tmp_path / "1", "--shortlist", *files)
+    card = (tmp_path / "1" / "assets.extra" / "model_card.json").read_text(encoding="utf-8")
+    assert json.loads(card)["shortlist"]["size"] == 256
+    signature = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    found = signature(text=tf.constant(texts[:3]))["translation"].numpy()
+    assert [text.decode() for text in found] == translator()(texts[:3])
+    files[0].write_text("one line\n", encoding="utf-8")
+    status, _, err = command(
+        "export", run_directory, "--output", tmp_path / "2", "--shortlist", *files
+    )
+    assert status == 1
+    assert "has 1 lines" in err
+    assert not (tmp_path / "2").exists()
