@@ -46,6 +46,7 @@ def test_the_changes_alone_are_trained(trained):
     assert len(moved) == 2 * (3 + 2)
 
 
+@pytest.mark.slow
 def test_embeddings_are_trained_whole_if_asked():
     sizes = dict(num_layers=1, d_model=8, num_heads=2, d_ff=12, dropout=0.0)
     model = Transformer(20, **sizes, tie_output=False, logits_bias=True)

@@ -10,6 +10,7 @@ def elsewhere(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_it_writes_the_page_and_says_the_translation(run_directory, figures, command, tmp_path):
     output = tmp_path / "page.html"
     found = figures("explore", run_directory, "abc", "--output", output, "--beam-size", 2)

@@ -127,6 +127,7 @@ def test_addresses_are_refused_plainly(theirs, command, tmp_path):
         load_hugging_face(address)
 
 
+@pytest.mark.slow
 def test_translations_are_those_of_the_loader(theirs, imported, command, tmp_path):
     expected = load_hugging_face(theirs, jit_compile=False)(TEXTS[:3])
     (tmp_path / "in.txt").write_text("\n".join(TEXTS[:3]) + "\n", encoding="utf-8")

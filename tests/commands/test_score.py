@@ -5,6 +5,7 @@ import pytest
 from tests.serving.trained import translator
 
 
+@pytest.mark.slow
 def test_each_pair_and_all_pairs_have_their_figures(run_directory, tmp_path, command, figures):
     sources, targets = ["abc", "g", "a" * 2000], ["CBA", "A", "A"]
     for name, lines in (("source", sources), ("target", targets)):

@@ -82,6 +82,7 @@ def test_json_has_a_line_for_each_text(run_directory, command):
     assert found[0]["translations"][0] == "CBA"
 
 
+@pytest.mark.slow
 def test_another_search_needs_the_model_of_a_run(run_directory, command):
     status, out, _ = command("translate", run_directory, "--beam-size", 1, text=b"abc\n")
     assert (status, out) == (0, "CBA\n")

@@ -505,7 +505,10 @@ def test_an_unknown_language_is_refused(good, tmp_path):
         load_hugging_face(folder, source_language="eng")
 
 
-@pytest.mark.parametrize("is_new", [True, False], ids=["zip", "before 1.6"])
+@pytest.mark.parametrize(
+    "is_new",
+    [pytest.param(True, id="zip"), pytest.param(False, id="before 1.6", marks=pytest.mark.slow)],
+)
 def test_float16_files_of_pytorch_are_read(is_new, good, tmp_path):
     torch = pytest.importorskip("torch")
     folder = broken(tmp_path, good, lambda folder, config: None)

@@ -126,6 +126,7 @@ def test_the_first_target_is_zero_and_never_written(tmp_path):
     assert translator.source_eos
 
 
+@pytest.mark.slow
 def test_the_search_is_that_of_decoder_yml(tmp_path):
     def search(**decoder):
         settings = {name.replace("_", "-"): value for name, value in decoder.items()}

@@ -18,7 +18,7 @@ def built(layer_class):
     return layer
 
 
-@pytest.mark.parametrize("way", ["lora", "int8"])
+@pytest.mark.parametrize("way", ["lora", pytest.param("int8", marks=pytest.mark.slow)])
 def test_changed_weights_are_refused_both_ways(way):
     def change(layer):
         if way == "lora":
@@ -33,6 +33,7 @@ def test_changed_weights_are_refused_both_ways(way):
         change(built(MultiHeadAttention)).to_keras()
 
 
+@pytest.mark.slow
 def test_int8_weights_are_close_to_those_they_came_from():
     layer = built(MultiHeadAttention)
     expected = array(layer(HIDDEN, HIDDEN))

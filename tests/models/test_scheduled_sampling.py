@@ -89,6 +89,7 @@ def test_a_schedule_adds_no_weight_and_goes_into_files(tmp_path):
     np.testing.assert_array_equal(logits(again, SOURCE, TARGET), logits(model, SOURCE, TARGET))
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_in_the_schedule(tmp_path):
     options = {"rate": 0.1, "scheduled_sampling": late(steps=1)}
     whole = losses(compiled(**options), epochs=3)

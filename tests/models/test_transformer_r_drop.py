@@ -104,6 +104,7 @@ def test_loss_is_that_of_two_draws_and_of_their_divergence(reduction):
     assert float(array(found)) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_without_dropout_or_in_evaluation_it_changes_nothing():
     plain, r_drop = compiled_model(dropout=0.0), compiled_model(dropout=0.0, r_drop=5.0)
     losses = [model.fit(*BATCH, verbose=0).history["loss"][0] for model in (plain, r_drop)]

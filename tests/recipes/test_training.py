@@ -102,6 +102,7 @@ def weights_of(output):
         return {name: state[name] for name in state.files}
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_started_again_ends_with_the_bits_of_a_whole_one(stopped, whole):
     ours, theirs = weights_of(stopped[0]), weights_of(whole)
     assert ours.keys() == theirs.keys()

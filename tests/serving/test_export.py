@@ -115,6 +115,7 @@ def served(copied):
     return {**answers, "written": times_written(copied) != before}  # root may write
 
 
+@pytest.mark.slow
 def test_a_clean_process_translates_as_python_did(served):
     hypotheses = translator().n_best(TEXTS)
     assert served["best"] == translator()(TEXTS)
