@@ -1,12 +1,19 @@
 """Odd values in the files of a directory: each is a `ValueError` of one line that says the rule."""
 
 import json
+import os
+import pickle
+import re
 import shutil
+import struct
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, Transformer
+from keras_transformer.commands.main import main
 from keras_transformer.interop import (
     load_ctranslate2,
     load_hugging_face,
@@ -17,6 +24,7 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 from tests.backends import randomise
 from tests.interop.marian_models import SETTINGS, write_marian, write_model, yaml_of
+from tests.interop.weight_files import zip_of
 
 NAN = float("nan")  # which `json` writes and no JSON has
 TEXTS = ["a man rides a horse on the beach", "two dogs play with a red ball"] * 6
@@ -227,6 +235,80 @@ def test_odd_codes_of_languages(settings, hugging_face, tmp_path):
     shutil.copy(directory / "source.spm", directory / "sentencepiece.bpe.model")
     (directory / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     refused(load_hugging_face, directory)
+
+
+class Runs:
+    """Pickled as a call that makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def pickle_that_runs(directory):
+    (directory / "model.safetensors").unlink()
+    data = pickle.dumps({"model.shared.weight": Runs(directory / "ran")})
+    members = [("archive/data.pkl", data), ("archive/version", b"3\n")]
+    (directory / "pytorch_model.bin").write_bytes(zip_of(members))
+
+
+def header_of_100_gb(directory):
+    with open(directory / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", 100 * 10**9) + b"{")
+        file.truncate(101 * 10**9)  # zeros that take no place on the disk
+
+
+def index_that_leads_out(directory):
+    (directory / "model.safetensors").rename(directory.parent / "weights.safetensors")
+    index = {"metadata": {}, "weight_map": {"model.shared.weight": "../weights.safetensors"}}
+    path = directory / "model.safetensors.index.json"
+    path.write_text(json.dumps(index), encoding="utf-8")
+
+
+def half_of_the_weights(directory):
+    path = directory / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def kibibytes(name):
+    """A number of what the system says of this process."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(re.search(name + r":\s+(\d+)", status)[1])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory from /proc")
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (pickle_that_runs, "posix.mkdir"),
+        (header_of_100_gb, "100000000000"),
+        (index_that_leads_out, "a file must be named without a path"),
+        (half_of_the_weights, "model.safetensors: "),
+    ],
+)
+def test_the_command_refuses_hostile_weights_in_a_good_directory(
+    spoil, rule, hugging_face, tmp_path, capsys
+):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    # The first call takes memory for what it imports.
+    assert main(["import", str(tmp_path / "nowhere"), "--output", str(tmp_path / "run")]) == 1
+    spoil(directory)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    capsys.readouterr()
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
+    memory = kibibytes("VmRSS")
+    assert main(["import", str(directory), "--output", str(tmp_path / "run")]) == 1
+    assert kibibytes("VmHWM") - memory < 100 * 1024
+    out, error = capsys.readouterr()
+    assert error.startswith("error: ")
+    assert (error.count("\n"), out.count("Traceback")) == (1, 0)
+    assert rule in error
+    assert len(error) < 600
+    # Nothing was run, and nothing was written.
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 MODEL_YML = [
