@@ -232,7 +232,9 @@ class Settings:
             _check_rules(field, value)
         if self.preset not in PRESETS:
             raise ValueError(_must("preset", f"be one of {', '.join(PRESETS)}", self.preset))
-        self._check_texts()
+        self._check_files()
+        self._check_vocabulary()
+        self._check_backend()
         self._check_model()
         self._check_training()
 
@@ -253,9 +255,10 @@ class Settings:
         >>> Settings.from_preset(train=("words.tsv",), format="g2p").preset
         'symbols'
         """
-        for name in values:
+        for name, value in values.items():
             if name not in FIELDS:
-                raise ValueError(f"`{name}` is not a setting. The settings are {', '.join(FIELDS)}")
+                rule = f"`{name}` is not a setting. The settings are {', '.join(FIELDS)}"
+                raise ValueError(f"{rule}. Received: {name}={value!r}")
         values.setdefault("format", "text" if values.get("train") else "dates")
         if preset is None:
             preset = {"dates": "dates", "text": "tiny"}.get(values["format"], "symbols")
@@ -315,7 +318,12 @@ class Settings:
         """The fields that filter the training pairs."""
         return [name for name in FILTERS if getattr(self, name) != FIELDS[name].default]
 
-    def _check_texts(self) -> None:
+    def _refusal(self, rule: str, *names: str) -> ValueError:
+        """The error of fields that do not go together, with their values."""
+        received = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return ValueError(f"{rule}. Received: {received}")
+
+    def _check_files(self) -> None:
         if self.format == "dates" and self.train:
             raise ValueError(_must("train", "be empty for `format` 'dates'", self.train))
         is_import = self.model == "imported" and not self.start_from  # it learns from no texts
@@ -323,60 +331,70 @@ class Settings:
             rule = f"name the file of pairs for `format` {self.format!r}"
             raise ValueError(_must("train", rule, self.train))
         if not self.train and (self.validation or self.test):
-            raise ValueError("`validation` and `test` need `train`")
+            rule = "`validation` and `test` need `train`"
+            raise self._refusal(rule, "validation", "test", "train")
         for name in ("train", "validation", "test"):
             most = 2 if self.format == "text" else 1
             if len(getattr(self, name)) > most:
                 rule = f"be at most {most} {'files' if most > 1 else 'file'} for {self.format!r}"
                 raise ValueError(_must(name, rule, getattr(self, name)))
+        on_disk = self.format == "text" and len(self.train) == 2
+        for name in self.filters if not on_disk or self.both_directions else ():
+            rule = f"`{name}` needs two files of `train`, `format` 'text' and no `both_directions`"
+            raise self._refusal(rule, name, "train", "format", "both_directions")
+
+    def _check_vocabulary(self) -> None:
         plain = self.normalization == "identity" and not self.source_normalization
         if self.format != "text" and (self.lowercase or not plain):
-            raise ValueError(
-                "`lowercase`, `normalization` and `source_normalization` need `format` 'text'"
-            )
+            names = ("lowercase", "normalization", "source_normalization")
+            rule = "`lowercase`, `normalization` and `source_normalization` need `format` 'text'"
+            raise self._refusal(rule, *names, "format")
         if (self.user_defined_symbols or self.input_sentence_size) and self.format != "text":
-            raise ValueError(
-                "`user_defined_symbols` and `input_sentence_size` need `format` 'text'"
-            )
+            rule = "`user_defined_symbols` and `input_sentence_size` need `format` 'text'"
+            raise self._refusal(rule, "user_defined_symbols", "input_sentence_size", "format")
         for symbol in self.user_defined_symbols:
             whole = symbol.isprintable() and not {" ", "\u2581"} & set(symbol)
             if not symbol or not whole or (self.lowercase and symbol.lower() != symbol):
                 rule = "be printable, without spaces, and with `lowercase` without capitals"
                 raise ValueError(_must("user_defined_symbols", rule, symbol))
-        on_disk = self.format == "text" and len(self.train) == 2
-        for name in self.filters if not on_disk or self.both_directions else ():
-            raise ValueError(
-                f"`{name}` needs two files of `train`, `format` 'text' and no `both_directions`"
-            )
         if self.separate_vocabularies and not self.has_subwords:
-            raise ValueError("`separate_vocabularies` needs `format` 'text' or 'dates'")
+            rule = "`separate_vocabularies` needs `format` 'text' or 'dates'"
+            raise self._refusal(rule, "separate_vocabularies", "format")
         if self.right_to_left and self.has_subwords:
-            raise ValueError("`right_to_left` needs a `format` of symbols, as 'characters'")
-        own = self.source_normalization
+            rule = "`right_to_left` needs a `format` of symbols, as 'characters'"
+            raise self._refusal(rule, "right_to_left", "format")
         for name in ("normalization", "source_normalization"):
             value = getattr(self, name)
             if value not in ("", *FORMS, *RULES) and not value.endswith(".tsv"):
                 rule = f"be one of {', '.join((*FORMS, *RULES))}, or a file of rules, *.tsv"
                 raise ValueError(_must(name, rule, value))
         # One vocabulary holds one rule of sentencepiece, and a form can only come before it.
-        forms = FORMS if self.normalization in FORMS else ()
+        own, forms = self.source_normalization, FORMS if self.normalization in FORMS else ()
         if own not in ("", self.normalization, *forms) and not self.separate_vocabularies:
             listed = ", ".join((*forms, "as `normalization`"))
             rule = f"be one of {listed} without `separate_vocabularies`"
             raise ValueError(_must("source_normalization", rule, own))
+
+    def _check_backend(self) -> None:
         if self.backend != "tensorflow":
             used = {"subword_dropout": any(self.subword_dropout)}
-            used |= {name: getattr(self, name) for name in ("tensorboard", "teacher")}
+            used |= {name: getattr(self, name) for name in TENSORFLOW_ONLY}
             for name in filter(used.get, used):
-                raise ValueError(f"`{name}` needs `backend` 'tensorflow'")
+                raise self._refusal(f"`{name}` needs `backend` 'tensorflow'", name, "backend")
             for name in ("normalization", "source_normalization"):
                 if getattr(self, name).endswith(".tsv"):
-                    raise ValueError(f"`{name}` by a file of rules needs `backend` 'tensorflow'")
+                    rule = f"`{name}` by a file of rules needs `backend` 'tensorflow'"
+                    raise self._refusal(rule, name, "backend")
+        if self.backend != "jax":
+            for name in ("steps_per_execution", "data_parallel", "model_parallel"):
+                if getattr(self, name) > 1:
+                    raise self._refusal(f"`{name}` above 1 needs `backend` 'jax'", name, "backend")
 
     def _check_model(self) -> None:
         if self.model == "imported":
             if self.backend != "tensorflow":
-                raise ValueError("`model` 'imported' needs `backend` 'tensorflow'")
+                rule = "`model` 'imported' needs `backend` 'tensorflow'"
+                raise self._refusal(rule, "model", "backend")
             return
         is_recurrent = self.model == "recurrent"
         if is_recurrent and self.preset not in RECURRENT_SIZES:
@@ -385,7 +403,7 @@ class Settings:
         other = "transformer" if is_recurrent else "recurrent"
         for name in TRANSFORMER_ONLY if is_recurrent else RECURRENT_ONLY:
             if getattr(self, name) != FIELDS[name].default:
-                raise ValueError(f"`{name}` needs `model` {other!r}")
+                raise self._refusal(f"`{name}` needs `model` {other!r}", name, "model")
         if is_recurrent and self.d_model % 2:
             rule = "be even, half for each direction of the encoder"
             raise ValueError(_must("d_model", rule, self.d_model))
@@ -400,22 +418,21 @@ class Settings:
             rule = "be one rate, or two: of sources and of targets"
             raise ValueError(_must("subword_dropout", rule, self.subword_dropout))
         if any(self.subword_dropout) and not self.has_subwords:
-            raise ValueError("`subword_dropout` needs `format` 'text' or 'dates'")
+            rule = "`subword_dropout` needs `format` 'text' or 'dates'"
+            raise self._refusal(rule, "subword_dropout", "format")
         if self.batches_per_epoch % self.accumulate:
             rule = f"be a multiple of `accumulate`, {self.accumulate}"
             raise ValueError(_must("batches_per_epoch", rule, self.batches_per_epoch))
-        if self.batches_per_epoch and self.backend != "tensorflow":
-            raise ValueError("`batches_per_epoch` needs `backend` 'tensorflow'")
         if self.teacher and self.start_from:
-            raise ValueError("`teacher` goes without `start_from`")
+            raise self._refusal("`teacher` goes without `start_from`", "teacher", "start_from")
         if self.both_directions and (self.separate_vocabularies or self.right_to_left):
-            raise ValueError("`both_directions` needs one vocabulary of both sides")
+            rule = "`both_directions` needs one vocabulary of both sides"
+            names = ("both_directions", "separate_vocabularies", "right_to_left")
+            raise self._refusal(rule, *names)
         if self.accumulate > 1 and self.precision == "mixed_float16":
             # Its loss scaling leaves out batches that overflow, and the updates lose count.
-            raise ValueError("`accumulate` needs `precision` 'float32' or 'mixed_bfloat16'")
-        for name in ("steps_per_execution", "data_parallel", "model_parallel"):
-            if getattr(self, name) > 1 and self.backend != "jax":
-                raise ValueError(f"`{name}` above 1 needs `backend` 'jax'")
+            rule = "`accumulate` needs `precision` 'float32' or 'mixed_bfloat16'"
+            raise self._refusal(rule, "accumulate", "precision")
         for name in ("num_heads", "d_ff", "vocab_size"):
             if self.model_parallel > 1 and getattr(self, name) % self.model_parallel:
                 rule = f"be a multiple of `model_parallel`, {self.model_parallel}"
@@ -498,7 +515,11 @@ KINDS: dict[Any, Kind] = {
     tuple[float, ...]: Kind("number", (float, int), is_many=True),
 }
 FIELDS = {field.name: field for field in dataclasses.fields(Settings)}
-TRANSFORMER_ONLY = ("num_decoder_layers", "num_heads", "d_ff", "norm_first", "norm_epsilon", "position", "inner_dropout", "remat", "r_drop", "model_parallel")  # noqa: E501  # fmt: skip
+TRANSFORMER_ONLY = (
+    *("num_decoder_layers", "num_heads", "d_ff", "norm_first", "norm_epsilon", "position"),
+    *("inner_dropout", "remat", "r_drop", "model_parallel"),
+)
+TENSORFLOW_ONLY = ("tensorboard", "teacher", "batches_per_epoch")
 FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 

@@ -154,7 +154,10 @@ TEXT = dict(train=("a", "b"))
             "`source_normalization` must be one of identity, nfc, nfkc, as `normalization` without",
         ),
         (dict(TEXT, backend="jax", subword_dropout=0.1), "needs `backend` 'tensorflow'"),
-        (dict(TEXT, backend="jax", tensorboard=True), "needs `backend` 'tensorflow'"),
+        (
+            dict(TEXT, backend="jax", tensorboard=True),
+            "needs `backend` 'tensorflow'. Received: tensorboard=True, backend='jax'",
+        ),
         (dict(TEXT, backend="jax", teacher="a"), "`teacher` needs `backend` 'tensorflow'"),
         (dict(TEXT, backend="torch", batches_per_epoch=4), "needs `backend` 'tensorflow'"),
         (dict(TEXT, backend="jax", normalization="a.tsv"), "by a file of rules needs"),
@@ -174,8 +177,14 @@ TEXT = dict(train=("a", "b"))
 )
 def test_what_is_wrong_or_does_not_go_together_is_refused(given, message):
     given = {"backend": "tensorflow", **given}
-    with pytest.raises(ValueError, match=message):
-        Settings.from_preset(given.pop("preset", None), **given)
+    with pytest.raises(ValueError, match=message) as caught:
+        Settings.from_preset(
+            given.get("preset"), **{n: v for n, v in given.items() if n != "preset"}
+        )
+    _, received = str(caught.value).split(". Received: ")
+    named = re.findall(r"\b(\w+)=", received)
+    assert named
+    assert set(named) <= {*FIELDS, *given}
 
 
 NUMBERS = [name for name, field in FIELDS.items() if BOUNDS.keys() & field.metadata.keys()]
