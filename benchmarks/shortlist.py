@@ -3,8 +3,10 @@
     python -m benchmarks.shortlist --speed
     python -m benchmarks.shortlist --run runs/multi30k --data multi30k --split val
 
-`--speed` times greedy search and a beam of 4 of base with random weights: a vocabulary of 32,000,
-sources of 24 tokens, exactly 32 tokens out. Both searches of a row take turns. `--run` learns a
+`--speed` times greedy search and a beam of 4 of base with random weights. The vocabulary has 32,000
+tokens, a source has 24, and an output has 32. Both searches of a row take turns.
+
+`--run` learns a
 shortlist from train.en and train.de of `--data`. It translates the other texts with it and without,
 in batches of 1 and 8, and prints how many translations are the same and BLEU (sacreBLEU, 13a).
 """

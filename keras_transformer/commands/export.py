@@ -88,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shortlist",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help="learn from the lines of two files which pieces each source may need, and compute "
-        "the logits of these alone: faster for few texts where the vocabulary is large",
+        help="compute the logits of likely pieces alone, learnt from the lines of two files: "
+        "faster for few texts with a large vocabulary",
     )
     for side, where in (("source", "before every text"), ("target", "before every translation")):
         parser.add_argument(

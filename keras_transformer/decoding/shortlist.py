@@ -168,7 +168,7 @@ class Shortlist:
             further: a tensor of more such ids, of any shape.
         """
         source_ids = ops.cast(source_ids, "int32")
-        further = ops.reshape(ops.cast(further, "int32"), (-1,))
+        further = ops.reshape(ops.cast(further, "int32"), (-1,))  # -> (further,)
         number = len(self.frequent_ids) + len(always) + ops.shape(further)[0]
         number = number + self.size * ops.shape(source_ids)[0]
         least_of = min if isinstance(number, int) else ops.minimum
@@ -179,17 +179,15 @@ class Shortlist:
         masses = ops.take(probabilities, source_ids, axis=0)
         needed = np.zeros(self.vocab_size, "float32")
         needed[[*self.frequent_ids, *always]] = CERTAIN
-        mass = (
-            needed
-            + self._sums(ids, masses)
-            + self._sums(further, ops.full(ops.shape(further), CERTAIN))
-        )
+        of_further = self._sums(further, ops.full(ops.shape(further), CERTAIN))
+        mass = needed + of_further + self._sums(ids, masses)  # (vocab,)
         return ops.sort(ops.cast(ops.top_k(mass, number)[1], "int32"))
 
     def _sums(self, ids: Ids, masses: Tensor) -> Tensor:
         """The sum of the masses of each target, (vocab,)."""
-        ids = ops.reshape(ids, (-1, 1))
-        return ops.scatter(ids, ops.reshape(masses, (-1,)), (self.vocab_size,))
+        ids = ops.reshape(ids, (-1, 1))  # -> (ids, 1)
+        masses = ops.reshape(masses, (-1,))  # -> (ids,)
+        return ops.scatter(ids, masses, (self.vocab_size,))
 
     def _tables(self) -> tuple[Tensor, Tensor]:
         return ops.convert_to_tensor(self.target_ids), ops.convert_to_tensor(self.probabilities)

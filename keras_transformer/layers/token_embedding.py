@@ -13,7 +13,7 @@ from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
-LEFT_OUT = -1e9  # the logit of a token that is no candidate
+LEFT_OUT = -1e9  # the logit of every other token than the candidates
 
 
 class OutputRows(NamedTuple):
@@ -225,9 +225,9 @@ class TokenEmbedding(Composite):
         if rows.bias is not None:
             logits = logits + rows.bias
         logits = ops.pad(logits, [(0, 0), (0, 1)], constant_values=LEFT_OUT)
+        logits = ops.take(logits, rows.places, axis=1)  # -> (batch * length, vocab)
         # -> (batch, length, vocab)
-        shape = (*ops.shape(hidden)[:-1], self.vocab_size)
-        return ops.reshape(ops.take(logits, rows.places, axis=1), shape)
+        return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
 
     def output_rows(self, candidate_ids: Ids) -> OutputRows:
         """Returns what `logits` needs for `candidate_ids` (candidates,), copied for many steps."""

@@ -33,7 +33,7 @@ def learn_shortlist(
         most_pairs: how many of the pairs are read, a sample.
 
     Raises:
-        ValueError: when `path` is not a run, or for files that are no pairs.
+        ValueError: when `path` is not a run, or for files of other lengths.
 
     Example:
 
