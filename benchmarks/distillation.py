@@ -10,8 +10,10 @@ the test. What is finished stays in --runs and --results.
 
 import argparse
 import functools
+import multiprocessing
 import os
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -129,20 +131,28 @@ def measure_all(settings, runs, folder, metric):
         if not small.exists():
             load_translator(run, quantize="int8").export(small, verbose=False)
         exports[layers, source, "int8"] = small
-    translators = {key: open_translator(export) for key, export in exports.items()}
     corpus = read_corpus(settings)
     test = corpus.test[:NUM_TEST]
     if settings.train:
         data = Path(settings.train[0]).parent
         test = read_pairs(*pair_of(data, "test_2016_flickr"))
+    # Each in a process of its own: one has no room for what XLA compiles for all of them.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
+        quality = {}
+        for key, export in exports.items():
+            task = pool.submit(quality_of, export, test, metric, settings.lowercase)
+            quality[key] = task.result()
+            print(f"{', '.join(key)}: {metric} {quality[key]:.2f} on the test", flush=True)
+    translators = {key: open_translator(export) for key, export in exports.items()}
     tokenizer = load_tokenizer(runs["4+4", "the corpus"] / "source.tokenizer")
     timed = {size: measure_speed(translators, tokenizer, corpus.validation, size) for size in TEXTS}
-    for key, translate in translators.items():
-        layers, source, weights = key
+    for layers, source, weights in exports:
+        key = layers, source, weights
         yield {
             "model": layers,
             "options": {"learns from": source, "weights": weights},
-            "test": quality_of(translate, test, metric, settings.lowercase),
+            "test": quality[key],
             "tokens_per_second": {str(size): timed[size][key] for size in TEXTS},
         }
 
@@ -162,9 +172,10 @@ def measure_speed(translators, tokenizer, pairs, size):
     return {key: tokens[key] / taken[key] * 1000 for key in translators}
 
 
-def quality_of(translate, pairs, metric, lowercase):
-    """Exact match or lower-cased BLEU."""
+def quality_of(export, pairs, metric, lowercase):
+    """Exact match or lower-cased BLEU of an export."""
     sources, references = split_sides(pairs)
+    translate = open_translator(export)
     name = metric.lower().replace(" ", "_")
     (score,) = evaluate(translate(sources), references, [name], lowercase=lowercase)
     return score.value
