@@ -6,10 +6,9 @@
 `--speed` times greedy search and a beam of 4 of base with random weights. The vocabulary has 32,000
 tokens, a source has 24, and an output has 32. Both searches of a row take turns.
 
-`--run` learns a
-shortlist from train.en and train.de of `--data`. It
-translates the other texts with it and without, in batches of 1 and 8. It prints how many
-translations are the same, and BLEU (sacreBLEU, 13a).
+`--run` learns a shortlist from train.en and train.de of `--data`. It translates the other texts
+with it and without, in batches of 1 and 8. It prints how many translations are the same, and BLEU
+(sacreBLEU, 13a).
 """
 
 import argparse
