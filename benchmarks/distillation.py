@@ -219,7 +219,7 @@ def table_of(rows, metric):
 
 def draw(tasks, path):
     """Draws a panel for each task and size of batch: quality on the test, and tokens a second."""
-    figure, panels = experiments.new_panels(len(tasks) * len(TEXTS), width=3.6, height=3.9)
+    figure, panels = experiments.new_panels(len(TEXTS), width=3.6, height=3.2, lines=len(tasks))
     places = [(task, size) for task in tasks for size in TEXTS]
     for panel, (task, size) in zip(panels, places, strict=True):
         for (layers, source, weights), row in tasks[task].items():
@@ -241,7 +241,7 @@ def draw(tasks, path):
     for source, color in COLORS.items():
         panels[0].plot([], [], "o", color=color, label=f"learns from {source}")
     panels[0].plot([], [], "o", color=experiments.BLACK, markerfacecolor="none", label="int8")
-    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     experiments.save(figure, path)
 
 

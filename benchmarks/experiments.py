@@ -114,12 +114,12 @@ def plus_minus(values, digits=1):
     return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
-def new_panels(count=1, width=5.0, height=3.9):
-    """A figure with `count` panels side by side."""
+def new_panels(count=1, width=5.0, height=3.9, lines=1):
+    """A figure with `count` panels side by side in each of `lines`."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * count, height), layout="constrained")
-    panels = figure.subplots(1, count, squeeze=False)[0]
+    figure = Figure(figsize=(width * count, height * lines), layout="constrained")
+    panels = figure.subplots(lines, count, squeeze=False).flatten()
     for panel in panels:
         panel.grid(color="#dddddd", linewidth=0.6)
         panel.set_axisbelow(True)
