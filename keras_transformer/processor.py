@@ -1,6 +1,22 @@
-"""What the processor of this machine likes."""
+"""What the processor of this machine is, and which layout of matrices suits it."""
 
 import numpy as np
+
+
+def processor_kind() -> str:
+    """The widest vectors of this processor that decide a layout: "AVX-512", "AVX2" or "other".
+
+    Example:
+
+    >>> processor_kind() in ("AVX-512", "AVX2", "other")
+    True
+    """
+    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
+    features = {*found["baseline"], *found["found"]}
+    # From version 2.4 on NumPy names groups of features: v3 has AVX2, v4 has AVX-512.
+    if not features.isdisjoint({"AVX512F", "X86_V4"}):
+        return "AVX-512"
+    return "other" if features.isdisjoint({"AVX2", "X86_V3"}) else "AVX2"
 
 
 def preferred_layout() -> str:
@@ -15,9 +31,4 @@ def preferred_layout() -> str:
     >>> preferred_layout() in ("rows", "columns")
     True
     """
-    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
-    features = {*found["baseline"], *found["found"]}
-    # From version 2.4 on NumPy names groups of features: v3 has AVX2, v4 has AVX-512.
-    has_avx2 = not features.isdisjoint({"AVX2", "X86_V3"})
-    has_avx512 = not features.isdisjoint({"AVX512F", "X86_V4"})
-    return "columns" if has_avx2 and not has_avx512 else "rows"
+    return "columns" if processor_kind() == "AVX2" else "rows"

@@ -13,7 +13,7 @@ from keras_transformer.serving.saved_model import read_saved_model
 
 
 def describe_export(path: str | os.PathLike) -> dict[str, Any]:
-    """Prints the signatures, texts, size and operations of a SavedModel, and what can run it.
+    """Prints signatures, texts, layout, size and operations of a SavedModel, and what can run it.
 
     Args:
         path: the directory of the SavedModel.
@@ -22,6 +22,8 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
         A dictionary with
         `signatures`: for each name its `inputs` and `outputs` as {name: "dtype[shape]"};
         `texts`: what the model card says of them, or None without a card;
+        `layout`: the layout of its matrices and the kind of processor that wrote it, as
+        {"layout": "rows", "processor": "AVX-512"}, or None when no card says it;
         `bytes`: the size of all files;
         `operations`: their names, sorted;
         `tensorflow_text`: the oldest version of TF Text that has them, or None when TensorFlow
@@ -56,9 +58,13 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
         for side, arrow in (("inputs", "->"), ("outputs", "<-")):
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
-    texts = read_card(path).get("texts")
+    card = read_card(path)
+    texts, layout = card.get("texts"), card.get("layout")
     for side, sentences in (texts or {}).items():
         print(f"{side}: {' '.join(sentences)}")
+    if layout:
+        layout = {"layout": layout, "processor": card.get("processor")}
+        print("Matrices in {layout}, written on a processor of kind {processor}.".format(**layout))
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")
     written_by = f"TensorFlow {meta_graph.meta_info_def.tensorflow_version}"
     print(f"Written by {written_by}: runs with that or a later one", end="")
@@ -66,6 +72,7 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
     return {
         "signatures": signatures,
         "texts": texts,
+        "layout": layout,
         "bytes": size,
         "operations": sorted(operations),
         "tensorflow_text": oldest,

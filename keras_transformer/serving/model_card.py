@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer.decoding import Shortlist
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
+from keras_transformer.processor import processor_kind
 from keras_transformer.serving.saved_model import saved_model_path
 from keras_transformer.text import SymbolTokenizer
 from keras_transformer.text.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
-OWN_FIELDS |= {"source_eos", "layout", "shortlist"}
+OWN_FIELDS |= {"source_eos", "layout", "processor", "shortlist"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -106,6 +107,7 @@ def model_card(
         "source_eos": translator.source_eos,
         "jit_compile": translator.jit_compile,
         "layout": translator.id_functions.layout,
+        "processor": processor_kind(),  # of this machine, whose layout is the default
         "shortlist": shortlist_sizes(translator.shortlist),
         "operations": sorted(operations),
         "versions": {

@@ -3,7 +3,8 @@
 import json
 import re
 
-from keras_transformer.serving import describe_export
+from keras_transformer.processor import processor_kind
+from keras_transformer.serving import describe_export, description
 from keras_transformer.serving.description import how_to_call
 from keras_transformer.serving.model_card import text_conventions
 from tests.serving.trained import translator
@@ -22,6 +23,8 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
     }
     assert described["signatures"]["n_best"]["outputs"]["scores"] == "float32[batch, 3]"
     assert described["texts"] == text_conventions(translator())
+    kind = processor_kind()
+    assert described["layout"] == {"layout": "rows", "processor": kind}
     assert described["tensorflow_text"] is None  # characters need TensorFlow alone
     assert "Substr" in described["operations"]
     files = [file for file in exported.rglob("*") if file.is_file()]
@@ -30,6 +33,7 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
     for text in (
         "serving_default",
         "input: Text as it is",
+        f"Matrices in rows, written on a processor of kind {kind}.",
         "int32[batch, any]",
         "runs with that or a later one.",
         "MiB",
@@ -50,3 +54,11 @@ def test_an_export_tells_how_to_call_it(exported_and_printed, tmp_path):
     assert (
         f"It serves numbered directories: export to {tmp_path / 'letters'}/1.\n  curl" in unnumbered
     )
+
+
+def test_a_card_without_a_layout_is_described(exported, capsys, monkeypatch):
+    monkeypatch.setattr(description, "read_card", lambda path: {})
+    described = describe_export(exported)
+    assert described["layout"] is None
+    assert described["texts"] is None
+    assert "Matrices" not in capsys.readouterr().out

@@ -74,6 +74,7 @@ def test_an_export_has_the_layout_of_its_translator(tmp_path, export_only):
         translator.export(path, verbose=False)
         card = json.loads((path / "assets.extra/model_card.json").read_text(encoding="utf-8"))
         assert card["layout"] == layout
+        assert card["processor"] == processor.processor_kind()
         answer = load(path).signatures["n_best"](text=np.array(["abc", "jih", "d"]))
         found[layout] = answer["translations"].numpy().tolist(), answer["scores"].numpy()
     assert found["rows"][0] == found["columns"][0]
