@@ -90,7 +90,7 @@ class TransformerParallel(keras.distribution.ModelParallel):
         ValueError: when Keras does not run on JAX, or there are too few devices. With several
             processes, when some of their devices have nothing to do. Also when a process does not
             have all parts of the weights. When the model is made, if a size of it cannot be
-            divided.
+            divided. At the first batch, if `model_parallel` divides no variable at all.
 
     Example:
 
@@ -125,6 +125,7 @@ class TransformerParallel(keras.distribution.ModelParallel):
         mesh = keras.distribution.DeviceMesh(shape, (BATCH, MODEL), found[:number])
         # What reads the data divides it among processes. Keras can do that for tf.data alone.
         super().__init__(layout_map=transformer_layout_map(mesh), auto_shard_dataset=False)
+        self._num_divided = self._num_whole = 0  # of the variables that were made
 
     def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
         """Returns the layout of a variable, or raises `ValueError` if it cannot be divided."""
@@ -140,7 +141,22 @@ class TransformerParallel(keras.distribution.ModelParallel):
                     f"another size, or another number of devices. Received: {variable.path} of "
                     f"shape {tuple(variable.shape)}"
                 )
+        if MODEL in layout.axes:
+            self._num_divided += 1
+        else:
+            self._num_whole += 1
         return layout
+
+    def get_data_layout(self, data_shape: tuple[int, ...]) -> keras.distribution.TensorLayout:
+        """Returns the layout of a batch, or raises `ValueError` if no variable is divided."""
+        if self.model_parallel > 1 and self._num_whole and not self._num_divided:
+            raise ValueError(
+                "`model_parallel` must be 1 for a model without a weight that "
+                "`transformer_layout_map` divides, or that was made before the distribution was "
+                f"set. Received: model_parallel={self.model_parallel}, and {self._num_whole} "
+                "variables, each whole on every device"
+            )
+        return super().get_data_layout(data_shape)
 
 
 def check_backend() -> None:

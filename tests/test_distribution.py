@@ -126,6 +126,40 @@ def test_a_device_holds_its_heads_its_inner_width_and_its_pieces(results):
 
 @with_jax
 @pytest.mark.slow
+def test_a_device_holds_as_many_bytes_as_the_layout_map_says(results):
+    def is_divided(path):
+        return any(re.fullmatch(pattern, path) for pattern in ours.LAYOUTS)
+
+    # A moment has the name of its weight, with underscores, and "_momentum" or "_velocity".
+    found = results["model"]["bytes"]
+    weights = [path for path in found if path in results["model"]["first device"] and "/" in path]
+    divided = {path for path in weights if is_divided(path)}
+    moments = {
+        path
+        for path in found
+        for weight in divided
+        if re.fullmatch(rf".*/{weight.replace('/', '_')}_(momentum|velocity)", path)
+    }
+    assert len(moments) == 2 * len(divided) > 0
+    whole = sum(size for size, _ in found.values())
+    parts = sum(size for path, (size, _) in found.items() if path in divided | moments)
+    held = sum(own for _, own in found.values())
+    assert held == whole - parts + parts // 4
+    assert held < 0.45 * whole, "norms and biases of outputs alone are whole"
+    assert all(size == own for size, own in results["data"]["bytes"].values())
+    assert sum(size for size, _ in results["data"]["bytes"].values()) == whole
+
+
+@with_jax
+@pytest.mark.slow
+def test_a_model_without_parts_is_refused(results):
+    said = results["error without parts"]
+    assert said.startswith("`model_parallel` must be 1 for a model without a weight that")
+    assert re.search(r"Received: model_parallel=4, and \d+ variables, each whole", said)
+
+
+@with_jax
+@pytest.mark.slow
 def test_a_size_that_does_not_divide_is_refused_by_its_name(results):
     assert results["error"].startswith("num_heads must be a multiple of `model_parallel`, 3")
 

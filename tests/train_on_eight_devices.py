@@ -55,6 +55,27 @@ class Losses(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+def bytes_on_one_device(array):
+    """The bytes of an array on the first device of this process, which holds a part of each."""
+    shards = array.addressable_shards
+    return sum(shard.data.nbytes for shard in shards if shard.device == shards[0].device)
+
+
+def error_without_parts():
+    """What a model says that the layout map divides nowhere."""
+    keras.distribution.set_distribution(TransformerParallel(2, 4))
+    model = keras.Sequential([keras.layers.Dense(4)])
+    model.build((None, 4))
+    model.compile("sgd", "mse")
+    try:
+        model.fit(np.ones((8, 4)), np.ones((8, 4)), verbose=0)
+    except ValueError as error:
+        return str(error)
+    finally:
+        keras.distribution.set_distribution(None)
+    return None
+
+
 def trained(distribution, process=(0, 1)):
     """The figures of some steps in batches of unequal padding."""
     keras.distribution.set_distribution(distribution)
@@ -81,6 +102,10 @@ def trained(distribution, process=(0, 1)):
         "first device": {
             variable.path: list(variable.value.addressable_shards[0].data.shape)
             for variable in [*model.weights, *model.optimizer.variables]
+        },
+        "bytes": {  # of each variable, and of its parts on one device
+            variable.path: [variable.value.nbytes, bytes_on_one_device(variable.value)]
+            for variable in [*model.variables, *model.optimizer.variables]
         },
     }
     figures["weights"] = {
@@ -109,6 +134,7 @@ def main():
         trained(TransformerParallel(2, 3))
     except ValueError as error:
         results["error"] = str(error)
+    results["error without parts"] = error_without_parts()
     print(json.dumps(results))
 
 
