@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed"),
 ]
 DEVICES = "--xla_force_host_platform_device_count"
+MINUTE = 60  # in which the other processes end
 
 
 @pytest.fixture
@@ -187,8 +188,10 @@ def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(
     for victim in victims:
         processes = start_both(*job, "--output", tmp_path / "run")
         wait_for_epoch(tmp_path / "run", processes)
+        killed = time.monotonic()
         processes[victim].send_signal(signal.SIGKILL)
         printed, statuses = printed_by(processes)
+        assert time.monotonic() - killed < MINUTE, printed
         assert statuses[victim] == -signal.SIGKILL
         said = printed[1 - victim]
         assert statuses[1 - victim] == 1, said
@@ -217,8 +220,10 @@ def test_a_signal_ends_both_and_a_process_that_is_silent_too(tmp_path, start_bot
     wait_for_epoch(tmp_path / "run", processes)
     pid = processes[1].pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    stopped = time.monotonic()
     os.kill(int(child), signal.SIGSTOP)  # as a machine that is gone: no connection is closed
     said = processes[0].communicate(timeout=300)[0]
+    assert time.monotonic() - stopped < MINUTE, said
     assert processes[0].returncode == 1, said
     assert "error: the processes cannot go on together: another one has ended, or " in said
     os.kill(int(child), signal.SIGKILL)
