@@ -104,7 +104,7 @@ def load_ctranslate2(
     files: list[Path] = []
     if tokenization == "sentencepiece":
         given = {"source": source_tokenizer, "target": target_tokenizer}
-        files = sentencepiece_files(directory, given)
+        files = sentencepiece_files(directory, given, sides[0] != sides[1])
     tokenizers = make_tokenizers(sides, tokenization, tags, files)
     if file.quantization:
         warnings.warn(

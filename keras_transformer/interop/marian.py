@@ -145,7 +145,7 @@ def load_marian(
     if tokenization == "sentencepiece":
         own = [path if path.suffix == ".spm" else None for path in paths]
         given = {"source": source_tokenizer or own[0], "target": target_tokenizer or own[1]}
-        files = sentencepiece_files(directory, given)
+        files = sentencepiece_files(directory, given, sides[0] != sides[1])
     tokenizers = make_tokenizers(sides, tokenization, tags, files)
     search = search_of(decoder, sides[1].special["unk_id"]) if search is None else search
     build_with(model, lambda name: our_weight(name, tensors, model, sides))

@@ -105,9 +105,15 @@ def open_tokenizer(
 
 
 def sentencepiece_files(
-    directory: Path, paths: Mapping[str, str | PathLike[str] | None]
+    directory: Path, paths: Mapping[str, str | PathLike[str] | None], are_separate: bool
 ) -> list[Path]:
-    """Returns the files of sentencepiece models of sources and targets, or raises `ValueError`."""
+    """Returns the files of sentencepiece models of sources and targets, or raises `ValueError`.
+
+    Args:
+        directory: of the model.
+        paths: the files that are named, by "source" and "target".
+        are_separate: whether each side has a vocabulary of its own.
+    """
     others = sorted([*directory.glob("*.model"), *directory.glob("*.spm")])
     found: list[Path] = []
     for side, names in SENTENCEPIECE.items():
@@ -116,6 +122,12 @@ def sentencepiece_files(
         if given is not None:
             path = checked_file(given)
         elif path is None and found:
+            if are_separate and paths["source"] is not None:
+                raise ValueError(
+                    "`target_tokenizer` must name a sentencepiece model too, for vocabularies that "
+                    "are separate; name one file for both sides where it serves both. "
+                    f"Received: target_tokenizer=None, source_tokenizer={shown(str(found[0]))}"
+                )
             path = found[0]
         elif path is None and len(others) == 1:
             path = others[0]
