@@ -30,7 +30,7 @@ from keras_transformer.recipes.shortlists import learn_shortlist
 from keras_transformer.serving.id_functions import IdFunctions
 
 BASE = {"num_layers": 6, "d_model": 512, "num_heads": 8, "d_ff": 2048}
-VOCAB_SIZE, NUM_TARGETS, NUM_FREQUENT = 32_000, 64, 1024
+VOCAB_SIZE, NUM_TARGETS, NUM_FREQUENT = 32_000, 64, 2048
 SOURCE_LENGTH, TARGET_LENGTH = 24, 32
 BATCHES = (1, 8)
 

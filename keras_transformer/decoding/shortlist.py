@@ -20,9 +20,9 @@ class Shortlist:
 
     A target's mass in a batch is the sum of `t(target | source)` over all source tokens of the
     batch. A batch of `rows` sources gets the frequent targets and `size * rows` others, those of
-    the largest mass. The model computes the logits of these alone, which pays with a large
-    vocabulary and few rows. Other tokens are not written, and scores are shared among those that
-    may be.
+    the largest mass. The model computes their logits, and those of a sample of the others, which
+    pays with a large vocabulary and few rows. Other tokens are not written. The sample says how
+    much probability they have, so that scores are nearly the model's own.
 
     `learn` finds `t` in the ids of training pairs by expectation-maximization of IBM's model 1:
 
@@ -103,7 +103,7 @@ class Shortlist:
         *,
         size: int = 256,
         num_targets: int = 64,
-        num_frequent: int = 1024,
+        num_frequent: int = 2048,
     ) -> Self:
         """Learns a shortlist from the ids of training pairs, without padding.
 

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
@@ -13,15 +14,18 @@ from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
-LEFT_OUT = -1e9  # the logit of every other token than the candidates
+LEFT_OUT = -1e9
+NUM_SAMPLE = 128  # the tokens that stand for all which are not candidates
 
 
 class OutputRows(NamedTuple):
     """What the logits of some tokens, the candidates, are computed from."""
 
-    matrix: Tensor  # (candidates, d_model)
-    bias: Tensor | None  # (candidates,)
-    places: Tensor  # int32 (vocab,), the place of each token among them; for others `candidates`
+    matrix: Tensor  # (candidates + sample, d_model)
+    bias: Tensor | None  # (candidates + sample,)
+    is_rest: Tensor  # boolean (sample,), True at tokens of the sample that are not candidates
+    num_rest: Tensor  # float32 (), how many tokens are not
+    places: Tensor  # int32 (vocab,), the place of each token's logit in what `logits` joins
 
 
 def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
@@ -212,7 +216,9 @@ class TokenEmbedding(Composite):
     def logits(self, hidden: Tensor, rows: OutputRows | None = None) -> Logits:
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model).
 
-        With `rows` those of the candidates alone are computed, and others are -1e9.
+        With `rows` those of the candidates and of a sample of the others are computed. The others
+        are -1e9, and their whole mass, as the sample has it, is that of padding. A softmax gives
+        the candidates nearly the model's own probabilities, and no search writes padding.
         """
         if rows is None:
             return self(hidden, reverse=True)
@@ -224,19 +230,35 @@ class TokenEmbedding(Composite):
             logits = apart(ops.matmul(flat, ops.transpose(rows.matrix)))
         if rows.bias is not None:
             logits = logits + rows.bias
-        logits = ops.pad(logits, [(0, 0), (0, 1)], constant_values=LEFT_OUT)
+        size = rows.is_rest.shape[0]
+        sample = ops.where(rows.is_rest, logits[:, -size:], LEFT_OUT)
+        # The mean of the sample, times the number of tokens it stands for.
+        share = rows.num_rest / ops.maximum(ops.sum(ops.cast(rows.is_rest, "float32")), 1.0)
+        mass = ops.logsumexp(sample, axis=1, keepdims=True) + ops.log(share)  # (rows, 1)
+        none = ops.full_like(mass, LEFT_OUT)
+        # -> (batch * length, candidates + 2)
+        logits = ops.concatenate([logits[:, :-size], none, mass], axis=1)
         logits = ops.take(logits, rows.places, axis=1)  # -> (batch * length, vocab)
         # -> (batch, length, vocab)
         return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
 
-    def output_rows(self, candidate_ids: Ids) -> OutputRows:
+    def output_rows(self, candidate_ids: Ids, pad_id: int) -> OutputRows:
         """Returns what `logits` needs for `candidate_ids` (candidates,), copied for many steps."""
         number = ops.shape(candidate_ids)[0]
+        candidate_ids = ops.cast(candidate_ids, "int32")
         places = ops.full((self.vocab_size,), number, "int32")
         new = ops.arange(number, dtype="int32")
         places = ops.scatter_update(places, candidate_ids[:, None], new)
-        bias = None if self.bias is None else ops.take(self.bias, candidate_ids)
-        return OutputRows(apart(self._output_vectors(candidate_ids)), bias, places)
+        is_pad = ops.arange(self.vocab_size) == pad_id
+        places = ops.where(is_pad, number, places)  # one of the others, also where it is given
+        sample = np.linspace(0, self.vocab_size - 1, min(NUM_SAMPLE, self.vocab_size))
+        sample = ops.convert_to_tensor(sample.round().astype("int32"))
+        is_rest = ops.take(places, sample) == number
+        num_rest = ops.sum(ops.cast(places == number, "float32"))
+        ids = ops.concatenate([candidate_ids, sample])
+        bias = None if self.bias is None else ops.take(self.bias, ids)
+        places = ops.where(is_pad, number + 1, places)
+        return OutputRows(apart(self._output_vectors(ids)), bias, is_rest, num_rest, places)
 
     def _output_vectors(self, ids: Ids) -> Tensor:
         """The float32 rows of the output matrix, (ids, d_model); those in 8 bits as numbers."""

@@ -180,8 +180,8 @@ class SequenceToSequence(Composite, keras.Model):
                 within `max_length`.
             length_penalty: numbers (batch,), each from 0 to 10, in place of the beam search's own.
             candidate_ids: different integers (candidates,), the tokens that outputs may have,
-                `eos_id` among them; all when None. Logits of others are not computed. A
-                `Shortlist` of `keras_transformer.decoding` chooses them.
+                `eos_id` among them; all when None. Of the others, the logits of a sample alone
+                are computed. A `Shortlist` of `keras_transformer.decoding` chooses them.
 
         Returns:
             A `DecodeResult`; alignments are the last decoder layer's, the mean of its heads.
@@ -223,7 +223,7 @@ class SequenceToSequence(Composite, keras.Model):
             candidate_ids = token_ids(
                 "candidate_ids", candidate_ids, self.vocabulary_sizes[1], ("candidates",)
             )
-            output_rows = self.target_embedding.output_rows(candidate_ids)
+            output_rows = self.target_embedding.output_rows(candidate_ids, self.pad_id)
         step = self.step_class(self, source_ids, memory, max_length, output_rows)
         return search(
             step,

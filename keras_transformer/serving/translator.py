@@ -199,9 +199,9 @@ class Translator:
             layout for a server of another kind. With "columns" a copy of the model translates here
             too.
         shortlist: which target tokens a batch of sources may have in its outputs. The logits of
-            others are not computed, which makes small batches faster where the vocabulary is
-            large. Scores are then shared among these tokens. `Shortlist.learn` makes one from
-            training pairs. None is the whole vocabulary.
+            others are not computed, but for a sample, which makes small batches faster where the
+            vocabulary is large. `Shortlist.learn` makes one from training pairs. None is the whole
+            vocabulary.
 
     Attributes:
         model: the argument. With `quantize` or "columns" a copy of it translates, so further
