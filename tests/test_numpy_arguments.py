@@ -158,6 +158,9 @@ CALLS = {
         model=pass_through, inputs=np.array([[5, 6, 0], [7, 8, 9]]), pad_id=0, extra=2,
         tolerance=0.5, side="left",
     ),
+    "decoding.Shortlist": dict(
+        target_ids=[[1, 2]], probabilities=[[0.5, 0.25]], frequent_ids=[0], vocab_size=3, size=2
+    ),
     "masking.causal_mask": dict(length=3, key_length=4),
     "masking.local_mask": dict(length=3, window=1, key_length=4),
     "masking.padding_mask": dict(ids=np.array([[5, 1]]), pad_id=1),

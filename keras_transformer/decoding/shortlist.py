@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from keras import ops
@@ -52,9 +52,9 @@ class Shortlist:
 
     def __init__(
         self,
-        target_ids: Any,
-        probabilities: Any,
-        frequent_ids: Any,
+        target_ids: Ids,
+        probabilities: Tensor,
+        frequent_ids: Ids,
         *,
         vocab_size: int,
         size: int = 256,
@@ -96,8 +96,8 @@ class Shortlist:
     @classmethod
     def learn(
         cls,
-        source_ids: Iterable[Sequence[int]],
-        target_ids: Iterable[Sequence[int]],
+        source_rows: Iterable[Sequence[int]],
+        target_rows: Iterable[Sequence[int]],
         source_vocab_size: int,
         vocab_size: int,
         *,
@@ -111,8 +111,8 @@ class Shortlist:
         sentences are enough: give a sample of more.
 
         Args:
-            source_ids: a row of ids for each source.
-            target_ids: a row of ids for each target, in the same order.
+            source_rows: a row of ids for each source.
+            target_rows: a row of ids for each target, in the same order.
             source_vocab_size: number of source tokens.
             vocab_size: number of target tokens.
             size: how many targets each row of a batch adds to the frequent ones.
@@ -124,18 +124,18 @@ class Shortlist:
                 side.
         """
         sizes = source_vocab_size, vocab_size
-        pairs = zip(source_ids, target_ids, strict=True)
+        pairs = zip(source_rows, target_rows, strict=True)
         chunks, counts = [], np.zeros(vocab_size, "int64")
         while rows := list(itertools.islice(pairs, SENTENCES)):
-            codes, places, targets = _codes_of(rows, sizes)
-            chunks.append((codes, places))
-            counts += np.bincount(targets, minlength=vocab_size)
+            found = _pairs_of(rows, sizes)
+            chunks.append((found.codes, found.places))
+            counts += np.bincount(found.targets, minlength=vocab_size)
         links = np.unique(
             np.concatenate([np.zeros(0, "int64"), *(np.unique(c) for c, _ in chunks)])
         )
         if not links.size:
             raise ValueError(
-                "`source_ids` and `target_ids` must have tokens in the same sentence. "
+                "`source_rows` and `target_rows` must have tokens in the same sentence. "
                 "Received: no pair of tokens"
             )
         chunks = [(np.searchsorted(links, codes).astype("int32"), p) for codes, p in chunks]
@@ -159,7 +159,9 @@ class Shortlist:
         frequent = np.argsort(-counts, kind="stable")[:num_frequent]
         return cls(ids, probabilities, frequent, vocab_size=vocab_size, size=size)
 
-    def candidate_ids(self, source_ids: Ids, always: Sequence[int] = (), further: Any = ()) -> Ids:
+    def candidate_ids(
+        self, source_ids: Ids, always: Sequence[int] = (), further: Ids | None = None
+    ) -> Ids:
         """Returns the targets of a batch, (candidates,), in the order of their ids.
 
         Args:
@@ -168,6 +170,7 @@ class Shortlist:
             further: a tensor of more such ids, of any shape.
         """
         source_ids = ops.cast(source_ids, "int32")
+        further = () if further is None else further
         further = ops.reshape(ops.cast(further, "int32"), (-1,))  # -> (further,)
         number = len(self.frequent_ids) + len(always) + ops.shape(further)[0]
         number = number + self.size * ops.shape(source_ids)[0]
@@ -193,26 +196,29 @@ class Shortlist:
         return ops.convert_to_tensor(self.target_ids), ops.convert_to_tensor(self.probabilities)
 
 
-def _codes_of(
-    rows: list[tuple[Sequence[int], Sequence[int]]], sizes: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All pairs of a source and a target token of some sentences.
+class _Pairs(NamedTuple):
+    """All pairs of a source and a target token of some sentences."""
 
-    Returns the code of each pair, `source * vocab_size + target`, the place of its target among
-    the target tokens, and these, (tokens,).
-    """
+    codes: np.ndarray  # int64 (pairs,), `source * vocab_size + target`
+    places: np.ndarray  # int32 (pairs,), where the target stands among `targets`
+    targets: np.ndarray  # int64 (tokens,)
+
+
+def _pairs_of(rows: list[tuple[Sequence[int], Sequence[int]]], sizes: tuple[int, int]) -> _Pairs:
+    """The pairs of some sentences, the tokens of a source without repetitions."""
     codes, places, tokens, start = [], [], [], 0
     for row in rows:
         source, target = (
             _checked_row(*side)
-            for side in zip(("source_ids", "target_ids"), row, sizes, strict=True)
+            for side in zip(("source_rows", "target_rows"), row, sizes, strict=True)
         )
         source = np.unique(source)
         codes.append((source[None, :] * sizes[1] + target[:, None]).reshape(-1))
         places.append(np.repeat(np.arange(start, start + len(target)), len(source)))
         tokens.append(target)
         start += len(target)
-    return np.concatenate(codes), np.concatenate(places).astype("int32"), np.concatenate(tokens)
+    joined = np.concatenate(places).astype("int32")
+    return _Pairs(np.concatenate(codes), joined, np.concatenate(tokens))
 
 
 def _checked_row(name: str, ids: Sequence[int], size: int) -> np.ndarray:

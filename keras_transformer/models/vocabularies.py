@@ -58,9 +58,9 @@ def token_ids(
     """
     tensor = integer_ids(name, ids)
     if len(tensor.shape) != len(axes):
+        named = f"({axes[0]},)" if len(axes) == 1 else f"({', '.join(axes)})"
         raise ValueError(
-            f"`{name}` must have the axes {', '.join(axes)}. "
-            f"Received: {name} of shape {tuple(tensor.shape)}"
+            f"`{name}` must be {named}. Received: {name} of shape {tuple(tensor.shape)}"
         )
     refuse_ids_outside(name, ids, vocab_size)
     return tensor

@@ -407,7 +407,7 @@ class IdFunctions(tf.Module):
         if self.shortlist is not None:
             special = {self.model.pad_id, self.model.bos_id, self.model.eos_id}
             options["candidate_ids"] = self.shortlist.candidate_ids(
-                source_ids, sorted(special), options.get("prefix_ids", ())
+                source_ids, sorted(special), options.get("prefix_ids")
             )
         with products_apart(barrier if self.jit_compile else None):
             return self.model.generate(source_ids, search, self.max_length, **options)

@@ -76,7 +76,7 @@ def test_bad_arguments_are_refused():
     ):
         with pytest.raises(ValueError, match=words):
             Shortlist(**{"vocab_size": 3, **good, **change})
-    with pytest.raises(ValueError, match="`target_ids` must be from 0 to below 9"):
+    with pytest.raises(ValueError, match="`target_rows` must be from 0 to below 9"):
         Shortlist.learn(SOURCES, TARGETS, 8, 9)
     with pytest.raises(ValueError, match="no pair of tokens"):
         Shortlist.learn([[]], [[]], 8, 9)
@@ -115,7 +115,7 @@ def test_a_search_over_candidates_is_that_where_no_other_token_may_come(kind, se
 def test_candidates_that_are_no_ids_are_refused():
     model = model_of("tied")
     for candidates, words in (
-        ([[3]], "`candidate_ids` must have the axes candidates"),
+        ([[3]], "`candidate_ids` must be .candidates,."),
         ([3, 20], "`candidate_ids` must be"),
         ([0.5], "must be integers"),
     ):
