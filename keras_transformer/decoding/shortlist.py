@@ -183,7 +183,7 @@ class Shortlist:
         needed = np.zeros(self.vocab_size, "float32")
         needed[[*self.frequent_ids, *always]] = CERTAIN
         of_further = self._sums(further, ops.full(ops.shape(further), CERTAIN))
-        mass = needed + of_further + self._sums(ids, masses)  # (vocab,)
+        mass = ops.convert_to_tensor(needed) + of_further + self._sums(ids, masses)  # (vocab,)
         return ops.sort(ops.cast(ops.top_k(mass, number)[1], "int32"))
 
     def _sums(self, ids: Ids, masses: Tensor) -> Tensor:
