@@ -197,18 +197,22 @@ def ratios(ours, rival):
 
 def run_rooms(args, folder):
     """Prints how time and memory grow with the room for tokens; 32 are written."""
-    print("\nours, base, 32 tokens written, medians of the rounds")
-    print(f"{'':<18} {'tokens a second at batch 1, 8':>31} {'to room for 32':>15} {'peak':>9}")
+    print("\nours, base, 32 tokens written, tokens a second at batch 1 / 8", flush=True)
     for beam in args.beams:
         rounds = {room: [] for room in ROOMS}
-        for _ in range(args.rounds):
+        for number in range(args.rounds):
             for room in ROOMS:
                 directory = os.path.join(folder, f"room-{room}-{beam}")
                 if not os.path.exists(directory):
                     options = ["--size", "base", "--beam", str(beam), "--room", str(room)]
                     ours(["export", directory, *options], args)
                 lines = ours(["time", directory], args, batches=ROOM_BATCHES)
-                rounds[room].append(figures(lines, ROOM_BATCHES))
+                rounds[room].append(found := figures(lines, ROOM_BATCHES))
+                speeds = " / ".join(f"{speed:,.0f}" for speed in found.speeds)
+                print(f"round {number + 1}  beam {beam}  room {room:>4}  {speeds}", flush=True)
+        print(
+            f"{'medians':<18} {'batch 1':>15} {'batch 8':>15} {'to room for 32':>15} {'peak':>10}"
+        )
         for room, found in rounds.items():
             middles = median(found)
             shown = " ".join(f"{speed:15,.0f}" for speed in middles.speeds)
