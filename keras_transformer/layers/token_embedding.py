@@ -8,13 +8,13 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
+from keras_transformer.decoding.search import IMPOSSIBLE
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import apart, columns_product, replace_weight
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
-LEFT_OUT = -1e9
 NUM_SAMPLE = 128  # the tokens that stand for all which are not candidates
 
 
@@ -24,7 +24,7 @@ class OutputRows(NamedTuple):
     matrix: Tensor  # (candidates + sample, d_model)
     bias: Tensor | None  # (candidates + sample,)
     is_rest: Tensor  # boolean (sample,), True at tokens of the sample that are not candidates
-    num_rest: Tensor  # float32 (), how many tokens are not
+    log_share: Tensor  # float32 (), log of how many tokens each of these stands for
     places: Tensor  # int32 (vocab,), the place of each token's logit in what `logits` joins
 
 
@@ -231,11 +231,9 @@ class TokenEmbedding(Composite):
         if rows.bias is not None:
             logits = logits + rows.bias
         size = rows.is_rest.shape[0]
-        sample = ops.where(rows.is_rest, logits[:, -size:], LEFT_OUT)
-        # The mean of the sample, times the number of tokens it stands for.
-        share = rows.num_rest / ops.maximum(ops.sum(ops.cast(rows.is_rest, "float32")), 1.0)
-        mass = ops.logsumexp(sample, axis=1, keepdims=True) + ops.log(share)  # (rows, 1)
-        none = ops.full_like(mass, LEFT_OUT)
+        sample = ops.where(rows.is_rest, logits[:, -size:], IMPOSSIBLE)
+        mass = ops.logsumexp(sample, axis=1, keepdims=True) + rows.log_share  # (rows, 1)
+        none = ops.full_like(mass, IMPOSSIBLE)
         # -> (batch * length, candidates + 2)
         logits = ops.concatenate([logits[:, :-size], none, mass], axis=1)
         logits = ops.take(logits, rows.places, axis=1)  # -> (batch * length, vocab)
@@ -254,11 +252,14 @@ class TokenEmbedding(Composite):
         sample = np.linspace(0, self.vocab_size - 1, min(NUM_SAMPLE, self.vocab_size))
         sample = ops.convert_to_tensor(sample.round().astype("int32"))
         is_rest = ops.take(places, sample) == number
-        num_rest = ops.sum(ops.cast(places == number, "float32"))
+        num_rest, num_sampled = (
+            ops.sum(ops.cast(rest, "float32")) for rest in (places == number, is_rest)
+        )
+        log_share = ops.log(num_rest / ops.maximum(num_sampled, 1.0))
         ids = ops.concatenate([candidate_ids, sample])
         bias = None if self.bias is None else ops.take(self.bias, ids)
         places = ops.where(is_pad, number + 1, places)
-        return OutputRows(apart(self._output_vectors(ids)), bias, is_rest, num_rest, places)
+        return OutputRows(apart(self._output_vectors(ids)), bias, is_rest, log_share, places)
 
     def _output_vectors(self, ids: Ids) -> Tensor:
         """The float32 rows of the output matrix, (ids, d_model); those in 8 bits as numbers."""
