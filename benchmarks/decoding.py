@@ -28,9 +28,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks.timing import THREADS, lines_of, threads_of
+from keras_transformer.processor import processor_features, processor_kind
 
 # Each peer: name, script, its options, and the searches it runs at which size.
 PEERS = {
@@ -120,7 +119,7 @@ def run_races(args, folder):
     print("\nmedians of the rounds")
     for contestant, found in rounds.items():
         print(f"         {told(contestant, median(found))}")
-    print_table(races, rounds, processor_features())
+    print_table(races, rounds, processor_kind())
 
 
 def is_chosen(race, args):
@@ -139,12 +138,6 @@ def processor_name():
         found.setdefault(name.strip(), value.strip())
     name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
     return f"{name}, family {family}, model {model}, {os.cpu_count()} cores"
-
-
-def processor_features():
-    """The features of the processor, as NumPy names them."""
-    found = np.show_config(mode="dicts")["SIMD Extensions"]
-    return [*found["baseline"], *found["found"]]
 
 
 def told(contestant, found):
@@ -167,15 +160,13 @@ def middle(numbers):
     return statistics.median(numbers) if numbers else math.nan
 
 
-def print_table(races, rounds, features):
-    """Prints the median of each race's ratios, and what is asked for on such a processor."""
-    has_avx512 = not {"AVX512F", "X86_V4"}.isdisjoint(features)
-    kind = "AVX-512" if has_avx512 else "AVX2"
+def print_table(races, rounds, kind):
+    """Prints the median of each race's ratios, and what is asked for on a kind of processor."""
     head = " ".join(f"{f'batch {batch}':>9}" for batch in BATCHES)
     print(f"\n{'median of the ratios of each round':<58} {head}   asked on {kind}")
     reached = total = 0
     for race in races:
-        asked = race.avx512 if has_avx512 else race.avx2
+        asked = race.avx512 if kind == "AVX-512" else race.avx2
         ours = rounds[race.size, race.beam, race.ours]
         found = ratios(ours, rounds[race.size, race.beam, race.rival])
         total += len(asked)

@@ -3,6 +3,18 @@
 import numpy as np
 
 
+def processor_features() -> list[str]:
+    """The features of this processor, as NumPy names them.
+
+    Example:
+
+    >>> all(isinstance(name, str) for name in processor_features())
+    True
+    """
+    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
+    return [*found["baseline"], *found["found"]]
+
+
 def processor_kind() -> str:
     """The widest vectors of this processor that decide a layout: "AVX-512", "AVX2" or "other".
 
@@ -11,8 +23,7 @@ def processor_kind() -> str:
     >>> processor_kind() in ("AVX-512", "AVX2", "other")
     True
     """
-    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
-    features = {*found["baseline"], *found["found"]}
+    features = set(processor_features())
     # From version 2.4 on NumPy names groups of features: v3 has AVX2, v4 has AVX-512.
     if not features.isdisjoint({"AVX512F", "X86_V4"}):
         return "AVX-512"
