@@ -58,9 +58,9 @@ def enable_lora(
         raise ValueError("the model must be built: call `model.build()`. Received: one that is not")
     if has_lora(model):
         raise ValueError("the model must have no LoRA yet. Received: one with `lora_kernel_a`")
-    chosen = [layer for layer in matrices_of(model) if layer.name in names]
+    chosen = [layer for layer in list_matrices(model) if layer.name in names]
     if not chosen:
-        known = ", ".join(sorted({layer.name for layer in matrices_of(model)}))
+        known = ", ".join(sorted({layer.name for layer in list_matrices(model)}))
         raise ValueError(f"`names` must be some of {known}. Received: names={tuple(names)!r}")
     embeddings = arguments.boolean("embeddings", embeddings)
     model.trainable = True
@@ -95,11 +95,11 @@ def merge_lora(model: keras.Model) -> keras.Model:
     >>> len(model.weights) - len(merge_lora(model).weights)
     12
     """
-    if any(getattr(layer, "quantization_mode", None) for layer in matrices_of(model)):
+    if any(getattr(layer, "quantization_mode", None) for layer in list_matrices(model)):
         raise ValueError("the model must not be quantized: merge it before. Received: one that is")
     merged = type(model).from_config(model.get_config())
     merged.build()
-    effective = {id(layer._kernel): layer.kernel for layer in matrices_of(model)}
+    effective = {id(layer._kernel): layer.kernel for layer in list_matrices(model)}
     plain = [weight for weight in model.weights if "lora_kernel_" not in weight.name]
     for own, theirs in zip(merged.weights, plain, strict=True):
         own.assign(effective.get(id(theirs), theirs))
@@ -111,6 +111,6 @@ def has_lora(model: keras.Model) -> bool:
     return any(getattr(layer, "lora_enabled", False) for layer in model._flatten_layers())
 
 
-def matrices_of(model: keras.Model) -> list[Any]:
+def list_matrices(model: keras.Model) -> list[Any]:
     """The layers of a model that multiply by one matrix."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, MATRICES)]

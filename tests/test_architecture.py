@@ -244,6 +244,17 @@ def few_arguments_go_by_position(path, tree):
     return complaints
 
 
+def functions_are_verbs(path, tree):
+    """`count_tokens`, not `tokens_of`."""
+    return [
+        complain(path, node.lineno, f"{node.name} is no verb")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.endswith("_of")
+        and node.name != "one_of"  # reads as what it checks: `one_of(name, value, choices)`
+    ]
+
+
 def lines_of_code(source):
     """Counts the lines of a file without docstrings and blank lines."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -272,6 +283,7 @@ RULES = [
     nothing_is_asserted,
     imports_are_absolute,
     few_arguments_go_by_position,
+    functions_are_verbs,
 ]
 
 BAD_SOURCES = [
@@ -312,6 +324,7 @@ BAD_SOURCES = [
     (imports_are_absolute, "layers/encoder.py", "from ..masking import causal_mask"),
     (few_arguments_go_by_position, "losses.py", "def f(a, b, c, d, e, f=0): ..."),
     (few_arguments_go_by_position, "losses.py", "class A:\n  def f(self, a, b, c, d, e, f): ..."),
+    (functions_are_verbs, "losses.py", "class A:\n  def _tokens_of(self): ..."),
 ]
 
 GOOD_SOURCES = [

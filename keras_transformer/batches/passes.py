@@ -19,7 +19,7 @@ BatchMembers: TypeAlias = tuple[Bucket, np.ndarray]  # its shape, and the indice
 class SideInPass(Protocol):
     """The ids of all sources, or of all targets, in one pass; see `TokenStore`."""
 
-    def lengths_of(self, members: np.ndarray) -> np.ndarray: ...
+    def count_tokens(self, members: np.ndarray) -> np.ndarray: ...
 
     def padded(
         self,
@@ -137,6 +137,6 @@ class Passes:
         self, targets: SideInPass, labels: np.ndarray, update: Sequence[BatchMembers]
     ) -> np.ndarray:
         """Weights whose sums over an update's batches have as their mean the mean over tokens."""
-        num_tokens = sum(int((targets.lengths_of(members) + 1).sum()) for _, members in update)
+        num_tokens = sum(int((targets.count_tokens(members) + 1).sum()) for _, members in update)
         weight = np.float32(len(update) / num_tokens)
         return np.where(labels != self.special.pad_id, weight, np.float32(0))

@@ -68,7 +68,7 @@ class TokenStore:
         """The ids in pass `number` over the texts: these."""
         return self
 
-    def lengths_of(self, members: np.ndarray) -> np.ndarray:
+    def count_tokens(self, members: np.ndarray) -> np.ndarray:
         """The number of tokens of some texts, an int array of them."""
         return self.lengths[members]
 
@@ -93,7 +93,7 @@ class TokenStore:
             int32 array of `shape`.
         """
         rows = np.full(shape, pad_id, dtype="int32")
-        lengths = self.lengths_of(members)
+        lengths = self.count_tokens(members)
         start = 0 if first_id is None else 1
         places = np.arange(shape[1] - start)
         real = places < lengths[:, None]

@@ -87,7 +87,7 @@ class ExactResume(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         if self._found:
-            kind = kind_of(optimizer)
+            kind = name_optimizer(optimizer)
             if self._optimizer not in (None, kind):
                 raise ValueError(
                     f"the optimizer must be of the kind that {self.path} was saved with, "
@@ -109,7 +109,7 @@ class ExactResume(keras.callbacks.Callback):
         if self.model.stop_training and not self._is_whole(logs or {}):
             return
         self.epoch, self._found = epoch + 1, True
-        kind, variables = kind_of(self.model.optimizer), self._variables()
+        kind, variables = name_optimizer(self.model.optimizer), self._variables()
         if is_first():
             write_arrays(self.path, variables, epoch=self.epoch, optimizer=kind)
         self._sample = self._smallest_weight()
@@ -150,7 +150,7 @@ class ExactResume(keras.callbacks.Callback):
         return list({id(variable): variable for variable in found}.values())
 
 
-def kind_of(optimizer: Any) -> str:
+def name_optimizer(optimizer: Any) -> str:
     """The name of its class; where it wraps another, of both."""
     name, inner = type(optimizer).__name__, getattr(optimizer, "inner_optimizer", None)
-    return name if inner is None else f"{name} of {kind_of(inner)}"
+    return name if inner is None else f"{name} of {name_optimizer(inner)}"

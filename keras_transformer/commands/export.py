@@ -111,7 +111,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     use_tensorflow()
     from keras_transformer.recipes.run_directory import RunDirectory
     from keras_transformer.recipes.runs import load_translator
-    from keras_transformer.serving.description import size_of
+    from keras_transformer.serving.description import count_bytes
 
     shortlist = None
     if args.shortlist:
@@ -142,7 +142,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
             directory.write_readme()
     else:
         write_other_form(args, translator, output, directory.card(scores), program)
-    size = size_of(output)
+    size = count_bytes(output)
     holds_search = "beam_size" in OPTIONS.get(args.to, ())
     search = in_words(translator.search) if holds_search else "without a search"
     divides = translator.split_sentences and args.to == "saved-model"

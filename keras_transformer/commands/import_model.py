@@ -79,9 +79,9 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_new_directory(args.output)
     check_files(args.source_tokenizer, args.target_tokenizer)
     use_tensorflow()
-    from keras_transformer.recipes.imported import OPTIONS, import_model, system_of
+    from keras_transformer.recipes.imported import OPTIONS, find_system, import_model
 
-    system = system_of(args.directory)
+    system = find_system(args.directory)
     program.say(f"Reading {args.directory} ({system}) ...")
     options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     translator = import_model(args.directory, args.output, **options)

@@ -88,7 +88,7 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
     import contextlib
 
     from keras_transformer import decoding
-    from keras_transformer.recipes.runs import search_of
+    from keras_transformer.recipes.runs import read_search
     from keras_transformer.serving import describe_export
 
     with contextlib.redirect_stdout(program.notes):
@@ -98,5 +98,5 @@ def about_export(path: Path, program: Program) -> dict[str, Any]:
         model = card["model"]
         program.say(f"{model['class']} of {model['parameters']:,} parameters")
         is_own = not hasattr(decoding, card["search"]["class"])
-        program.say(card["search"]["class"] if is_own else in_words(search_of(card)))
+        program.say(card["search"]["class"] if is_own else in_words(read_search(card)))
     return {"path": str(path), **description, "card": card}

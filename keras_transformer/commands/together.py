@@ -28,12 +28,12 @@ def go_on_in_child(advice: str) -> None:
     child = os.fork()
     if child:
         os.close(reader)
-        raise SystemExit(status_of(child, advice))
+        raise SystemExit(wait_for(child, advice))
     os.close(writer)
     threading.Thread(target=end_with_parent, args=(reader,), daemon=True).start()
 
 
-def status_of(child: int, advice: str) -> int:
+def wait_for(child: int, advice: str) -> int:
     """Waits for a process, to which signals are passed on; returns its exit status."""
     while True:
         try:

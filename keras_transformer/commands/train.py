@@ -111,7 +111,7 @@ def add_settings(
             group = parser.add_argument_group(GROUPS[name])
         if name in left_out:
             continue
-        default = default_of(name) if shows_defaults else ""
+        default = describe_default(name) if shows_defaults else ""
         options: dict[str, Any] = {"help": f"{helps[name]}{default}"}
         if field.type in (bool, bool | None):
             options["action"] = argparse.BooleanOptionalAction
@@ -233,10 +233,10 @@ def fields_as_options() -> Iterator[None]:
 
 def as_options(message: str) -> str:
     """A message with options in place of the arguments and fields that they are."""
-    return re.sub("`(\\w+)`", lambda found: option_of(found[1]), message)
+    return re.sub("`(\\w+)`", lambda found: name_option(found[1]), message)
 
 
-def option_of(name: str) -> str:
+def name_option(name: str) -> str:
     """The option of a field."""
     is_option = name in FIELDS or name in ("processes", "process_id", "coordinator")
     return f"--{name.replace('_', '-')}" if is_option else f"`{name}`"
@@ -249,7 +249,7 @@ def read_helps() -> dict[str, str]:
     return {name: helps[name].replace("%", "%%") for name in FIELDS}
 
 
-def default_of(name: str) -> str:
+def describe_default(name: str) -> str:
     """What the help says of a field's default: its value, and those of presets that have others."""
     if name in DEFAULTS:
         return f" (default: {DEFAULTS[name]})"

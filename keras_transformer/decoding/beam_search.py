@@ -361,7 +361,7 @@ class BeamSearch(Search):
             paths=paths[:, :beams],
             coverage=coverage,
             written=written,
-            pool=now.pool.with_best_of(new),
+            pool=now.pool.merge_best(new),
             state=state,
         )
 

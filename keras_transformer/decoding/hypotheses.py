@@ -56,7 +56,7 @@ class Pool(NamedTuple):
             ops.zeros(shape, "int32"),
         )
 
-    def with_best_of(self, new: "Pool") -> "Pool":
+    def merge_best(self, new: "Pool") -> "Pool":
         """Returns the best hypotheses of both pools, as many as this one holds."""
         # -> (batch, groups, kept + new, ...)
         paths, scores, lengths = (

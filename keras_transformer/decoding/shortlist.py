@@ -127,7 +127,7 @@ class Shortlist:
         pairs = zip(source_rows, target_rows, strict=True)
         chunks, counts = [], np.zeros(vocab_size, "int64")
         while rows := list(itertools.islice(pairs, SENTENCES)):
-            found = _pairs_of(rows, sizes)
+            found = _make_pairs(rows, sizes)
             chunks.append((found.codes, found.places))
             counts += np.bincount(found.targets, minlength=vocab_size)
         links = np.unique(
@@ -204,7 +204,7 @@ class _Pairs(NamedTuple):
     targets: np.ndarray  # int64 (tokens,)
 
 
-def _pairs_of(rows: list[tuple[Sequence[int], Sequence[int]]], sizes: tuple[int, int]) -> _Pairs:
+def _make_pairs(rows: list[tuple[Sequence[int], Sequence[int]]], sizes: tuple[int, int]) -> _Pairs:
     """The pairs of some sentences, the tokens of a source without repetitions."""
     codes, places, tokens, start = [], [], [], 0
     for row in rows:

@@ -31,9 +31,9 @@ from keras_transformer.interop.files import checked_directory, shown
 from keras_transformer.interop.token_rows import TokenRows, number_tokens
 from keras_transformer.interop.tokenizers import (
     Tokenization,
+    convert_tokens,
     make_tokenizers,
     sentencepiece_files,
-    texts_of,
 )
 from keras_transformer.interop.vocabulary_files import read_ctranslate2_vocabulary
 from keras_transformer.interop.weights import build_with, weight_shapes
@@ -99,7 +99,7 @@ def load_ctranslate2(
     config = read_config(directory, file)
     vocabularies = read_vocabularies(directory, config["unk_token"])
     sides = number_sides(file, config, vocabularies, tokenization)
-    model = model_of(file, config, sides, dtype)
+    model = make_model(file, config, sides, dtype)
     check_variables(model, file, sides)
     files: list[Path] = []
     if tokenization == "sentencepiece":
@@ -114,7 +114,7 @@ def load_ctranslate2(
         )
     if search is None:
         search = BeamSearch(2, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power")
-    read_weights_of(model, file, sides)
+    build_with_weights(model, file, sides)
     source, target = tokenizers
     return Translator(
         model,
@@ -174,7 +174,7 @@ def number_sides(
     texts = None
     if tokenization != "sentencepiece":
         pairs = zip(vocabularies, special_rows, strict=True)
-        texts = [texts_of(*pair, tokenization) for pair in pairs]
+        texts = [convert_tokens(*pair, tokenization) for pair in pairs]
     return number_tokens(vocabularies, special_rows, texts)
 
 
@@ -187,7 +187,7 @@ def embedding_names(file: CTranslate2File) -> tuple[str, str]:
     return source, target
 
 
-def model_of(
+def make_model(
     file: CTranslate2File, config: dict[str, Any], sides: Sequence[TokenRows], dtype: Any
 ) -> Transformer:
     """Returns the model of a directory, not built yet, or raises `ValueError`."""
@@ -238,7 +238,9 @@ def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[T
             )
 
 
-def read_weights_of(model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]) -> None:
+def build_with_weights(
+    model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]
+) -> None:
     """Builds a model with the weights of a file, read one at a time."""
     shapes = weight_shapes(model)
     placed = places(model, shapes)

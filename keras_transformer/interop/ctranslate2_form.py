@@ -71,11 +71,11 @@ def inside_stack(name: str, stack: Stack, d_model: int) -> tuple[str, int]:
     if part.endswith("_residual"):
         part = PARTS[part.removesuffix("_residual")]
         return f"{side}/{layer}/{part}/layer_norm/{KINDS[kind]}", 0
-    linear, begin = linear_of(part, sublayer, stack, d_model)
+    linear, begin = locate_linear(part, sublayer, stack, d_model)
     return f"{side}/{layer}/{PARTS[part]}/{linear}/{KINDS[kind]}", begin
 
 
-def linear_of(part: str, sublayer: str, stack: Stack, d_model: int) -> tuple[str, int]:
+def locate_linear(part: str, sublayer: str, stack: Stack, d_model: int) -> tuple[str, int]:
     """Returns the name of the matrix that holds a sub-layer of a part, and the first row there."""
     if part == "feed_forward":
         gated = isinstance(stack.activation, str)

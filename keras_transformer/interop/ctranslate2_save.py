@@ -119,10 +119,10 @@ def save_ctranslate2(
                 f"CTranslate2 rounds to {quantization!r} by PyTorch: pip install torch"
             ) from error
     check_settings(translator)
-    vocabularies = vocabularies_of(translator)
+    vocabularies = make_vocabularies(translator)
     warn_of_what_is_left_out(translator, vocabularies)
-    spec = spec_of(translator.model, specs)
-    for variable, values in variables_of(translator).items():
+    spec = make_spec(translator.model, specs)
+    for variable, values in collect_variables(translator).items():
         if "float16" in (quantization or "") and variable == PROJECTION_BIAS:
             values = np.maximum(values, np.finfo("float16").min)
         scope, _, name = variable.rpartition("/")
@@ -222,7 +222,7 @@ def activation_number(stack: Stack) -> int | None:
     return next((number for number, known in ACTIVATIONS.items() if known == name), None)
 
 
-def spec_of(model: Transformer, specs: Any) -> Any:
+def make_spec(model: Transformer, specs: Any) -> Any:
     """Returns CTranslate2's specification of a model, its weights not set."""
     options: dict[str, Any] = {
         "pre_norm": model.norm_first,
@@ -248,7 +248,7 @@ def spec_of(model: Transformer, specs: Any) -> Any:
     return spec
 
 
-def variables_of(translator: Translator) -> dict[str, np.ndarray]:
+def collect_variables(translator: Translator) -> dict[str, np.ndarray]:
     """Returns the float32 variables of a model by CTranslate2's names."""
     model = translator.model
     model.build()
@@ -280,13 +280,13 @@ def variables_of(translator: Translator) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(values) for name, values in found.items()}
 
 
-def vocabularies_of(translator: Translator) -> list[Vocabulary]:
+def make_vocabularies(translator: Translator) -> list[Vocabulary]:
     """Returns the vocabularies of source and target, whose special tokens have the same names."""
     sizes = translator.model.vocabulary_sizes
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
     found: list[Vocabulary] = []
     for tokenizer, size in zip(tokenizers, sizes, strict=True):
-        tokens = tokens_of(tokenizer, size)
+        tokens = name_tokens(tokenizer, size)
         if found:
             first = found[0]
             names = {
@@ -303,7 +303,7 @@ def vocabularies_of(translator: Translator) -> list[Vocabulary]:
     return found
 
 
-def tokens_of(tokenizer: Tokenizer, size: int) -> list[str]:
+def name_tokens(tokenizer: Tokenizer, size: int) -> list[str]:
     """Returns a token for each of `size` ids: those of the tokenizer, and names for the others."""
     listed = tokenizer.vocabulary
     unknown = listed[tokenizer.unk_id]

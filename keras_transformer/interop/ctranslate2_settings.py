@@ -156,7 +156,7 @@ def model_options(
         "num_decoder_heads": decoder["num_heads"],
         "d_ff": encoder["d_ff"],
         "decoder_d_ff": decoder["d_ff"],
-        "position": position_of(file, d_model),
+        "position": read_positions(file, d_model),
         "norm_epsilon": config["layer_norm_epsilon"],
         "tie_output": same(file, EMBEDDINGS["decoder"][0], PROJECTION),
         "logits_bias": new_output or PROJECTION_BIAS in file,
@@ -206,7 +206,7 @@ def side_options(file: CTranslate2File, side: str) -> dict[str, Any]:
         "num_heads": heads,
         "d_ff": d_ff,
         "norm_first": norm_first,
-        "activation": activation_of(file, side),
+        "activation": read_activation(file, side),
         "scale_embeddings": is_scaled(file, side, d_model),
         "embedding_norm": f"{side}/layernorm_embedding/gamma" in file,
         "rms_norm": rms_norm,
@@ -214,7 +214,7 @@ def side_options(file: CTranslate2File, side: str) -> dict[str, Any]:
     }
 
 
-def activation_of(file: CTranslate2File, side: str) -> str:
+def read_activation(file: CTranslate2File, side: str) -> str:
     """Returns the name of the activation of the feed-forward networks, or raises `ValueError`."""
     number = setting(file, f"{side}/activation", 0)
     gated = f"{side}/layer_0/ffn/linear_0_noact/weight" in file
@@ -281,7 +281,7 @@ def attentions(file: CTranslate2File, side: str) -> Iterable[str]:
         count += 1
 
 
-def position_of(file: CTranslate2File, d_model: int) -> Any:
+def read_positions(file: CTranslate2File, d_model: int) -> Any:
     """Returns the positions, or raises `ValueError` where encoder and decoder have others."""
     found = [side_position(file, side, d_model) for side in ("encoder", "decoder")]
     configs = [(type(position), {**position.get_config(), "name": None}) for position in found]
@@ -301,7 +301,7 @@ def position_words(position: Any) -> str:
 
 def side_position(file: CTranslate2File, side: str, d_model: int) -> Any:
     """Returns the positions of one side."""
-    rotary = {rotary_of(file, name) for name in attentions(file, side) if "self" in name}
+    rotary = {read_rotary(file, name) for name in attentions(file, side) if "self" in name}
     if rotary != {None}:
         if len(rotary) > 1:
             raise ValueError(
@@ -321,10 +321,10 @@ def side_position(file: CTranslate2File, side: str, d_model: int) -> Any:
             f"Received: shape={shape}"
         )
     table = file.read_float32(name)
-    return sinusoids_of(table) or LearnedPositionalEncoding(shape[0])
+    return recognize_sinusoids(table) or LearnedPositionalEncoding(shape[0])
 
 
-def sinusoids_of(table: np.ndarray) -> PositionalEncoding | None:
+def recognize_sinusoids(table: np.ndarray) -> PositionalEncoding | None:
     """Returns the positions whose rows a table has, or None."""
     length, d_model = table.shape
     for options in SINUSOIDS:
@@ -342,7 +342,7 @@ def sinusoids_of(table: np.ndarray) -> PositionalEncoding | None:
     return None
 
 
-def rotary_of(file: CTranslate2File, attention: str) -> tuple[float, float] | None:
+def read_rotary(file: CTranslate2File, attention: str) -> tuple[float, float] | None:
     """Returns the base and the factor of a rotary attention, None for another; `ValueError`."""
     prefix = f"{attention}/rotary_"
     given = {name.removeprefix(prefix) for name in file if name.startswith(prefix)}

@@ -21,9 +21,9 @@ from keras_transformer.interop.files import (
 from keras_transformer.interop.hugging_face_form import (
     COPIES,
     M2M100,
-    family_of,
-    model_of,
-    name_of,
+    convert_name,
+    find_family,
+    make_model,
     to_ours,
     to_theirs,
     token_id,
@@ -31,7 +31,7 @@ from keras_transformer.interop.hugging_face_form import (
 from keras_transformer.interop.hugging_face_search import (
     SEARCH_SETTINGS,
     longest_output,
-    search_of,
+    make_search,
 )
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import NAMES, open_tensors
@@ -101,12 +101,12 @@ def load_hugging_face(
     """
     directory = checked_directory(directory, "config.json", NAMES)
     config = read_config(directory)
-    model = model_of(config, dtype)
+    model = make_model(config, dtype)
     tokenizers = read_tokenizers(directory, config)
     tensors = open_tensors(directory)
     check_tensors(model, tensors)
     tags = language_tags(config, tokenizers, source_language, target_language)
-    search = search_of(config, model) if search is None else search
+    search = make_search(config, model) if search is None else search
     longest = longest_output(config)
     if longest and longest < (options.get("max_source_length") or LONGEST_SOURCE) + EXTRA_LENGTH:
         options = {"max_length": longest, **options}  # else no output reaches it
@@ -147,7 +147,7 @@ def check_tensors(model: Transformer, tensors: TensorFile) -> None:
     expected = {}
     for name, shape in weight_shapes(model).items():
         stub = np.broadcast_to(np.float32(0), shape)
-        expected[name_of(name)] = to_theirs(name, stub).shape
+        expected[convert_name(name)] = to_theirs(name, stub).shape
     optional = {"final_logits_bias"}
     missing = [name for name in expected if name not in tensors and name not in optional]
     unknown = [name for name in tensors if name not in expected and not COPIES.fullmatch(name)]
@@ -169,7 +169,7 @@ def check_tensors(model: Transformer, tensors: TensorFile) -> None:
 
 def our_weight(name: str, tensors: TensorFile) -> np.ndarray:
     """Reads a weight of ours from their file."""
-    theirs = name_of(name)
+    theirs = convert_name(name)
     if theirs not in tensors:  # the bias of the logits, which is 0 where it is left out
         return np.zeros((), "float32")
     return to_ours(name, tensors.read_float32(theirs))
@@ -184,7 +184,7 @@ def read_tokenizers(
         "bos_id": token_id(config, "decoder_start_token_id"),
         "eos_id": token_id(config, "eos_token_id"),
     }
-    if family_of(config) is M2M100:
+    if find_family(config) is M2M100:
         return 2 * (read_multilingual_tokenizer(directory, config, special),)
     checked_directory(directory, "source.spm", "target.spm", "vocab.json")
     files = {"source": "vocab.json", "target": "vocab.json"}
@@ -217,7 +217,7 @@ def checked_ids(path: Path, ids: dict[str, Any], config: Mapping[str, Any]) -> d
     for piece, index in ids.items():
         checked_integer(path, piece, index)
     for name, (role, default) in SPECIAL_TOKENS.items():
-        token = content_of(settings.get(role, default))
+        token = read_piece(settings.get(role, default))
         expected = token_id(config, name)
         if token is not None and ids.get(token, expected) != expected:
             raise ValueError(
@@ -227,7 +227,7 @@ def checked_ids(path: Path, ids: dict[str, Any], config: Mapping[str, Any]) -> d
     return ids
 
 
-def content_of(token: Any) -> str | None:
+def read_piece(token: Any) -> str | None:
     """Returns the piece of a token that a file writes as a string, or as an object; else None."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None
@@ -270,23 +270,25 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     Versions of transformers write them into different files, with their ids or in their order.
     """
     path = directory / "tokenizer_config.json"
-    added = part_of(path, tokenizer_settings(directory), "added_tokens_decoder", dict)
-    found: dict[Any, Any] = {content_of(token): number_in(index) for index, token in added.items()}
+    added = read_part(path, tokenizer_settings(directory), "added_tokens_decoder", dict)
+    found: dict[Any, Any] = {read_piece(token): number_in(index) for index, token in added.items()}
     if not found and (directory / "added_tokens.json").exists():
         found = read_json(directory / "added_tokens.json")
     if not found and (path := directory / "tokenizer.json").exists():
         tokenizer = read_json(path, dict, MAX_VOCABULARY)
-        tokens = [t for t in part_of(path, tokenizer, "added_tokens", list) if isinstance(t, dict)]
-        found = {content_of(token): token.get("id") for token in tokens}
+        tokens = [
+            t for t in read_part(path, tokenizer, "added_tokens", list) if isinstance(t, dict)
+        ]
+        found = {read_piece(token): token.get("id") for token in tokens}
     if not found:
         listed: list[Any] = []
         for file in ("tokenizer_config.json", "special_tokens_map.json"):
             path = directory / file
             settings = read_json(path) if path.exists() else {}
             for name in ("extra_special_tokens", "additional_special_tokens"):
-                part = part_of(path, settings, name, (list, dict))
+                part = read_part(path, settings, name, (list, dict))
                 listed = listed or [*(part.values() if isinstance(part, dict) else part)]
-        found = {content_of(piece): first_id + index for index, piece in enumerate(listed)}
+        found = {read_piece(piece): first_id + index for index, piece in enumerate(listed)}
     codes = behind(first_id, found)
     if not codes and tokenizer_settings(directory).get("language_codes") == "m2m100":
         pieces = [f"__{code}__" for code in M2M100_LANGUAGES]
@@ -299,7 +301,7 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     return codes
 
 
-def part_of(
+def read_part(
     path: Path, settings: Mapping[str, Any], name: str, kind: type | tuple[type, ...]
 ) -> Any:
     """Returns a list or an object inside a file, an empty one where there is none."""
@@ -335,7 +337,7 @@ def language_tags(
 ) -> dict[str, Any]:
     """Returns the arguments of `Translator` that name languages, or raises `ValueError`."""
     source, target = tokenizers
-    if family_of(config) is M2M100:
+    if find_family(config) is M2M100:
         return {
             "source_tag": checked_tag("source_language", source_language, source),
             "target_tag": checked_tag("target_language", target_language, target),

@@ -75,7 +75,7 @@ DROPOUTS = {"dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0}
 FLAGS = {"tie_word_embeddings": True, "share_encoder_decoder_embeddings": True}
 
 
-def family_of(config: Mapping[str, Any]) -> Family:
+def find_family(config: Mapping[str, Any]) -> Family:
     """Returns the family of a configuration, or raises `ValueError`."""
     kind = config.get("model_type")
     if kind not in FAMILIES:
@@ -86,9 +86,9 @@ def family_of(config: Mapping[str, Any]) -> Family:
     return FAMILIES[kind]
 
 
-def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
+def make_model(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
     """Returns the model of a configuration, not built yet, or raises `ValueError`."""
-    family = family_of(config)
+    family = find_family(config)
     fixed = {**FIXED, "normalize_before": family.norm_first}
     fixed["add_final_layer_norm"] = family.norm_first
     for name, value in fixed.items():
@@ -102,7 +102,7 @@ def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
             f"config.json: `activation_function` must be one of {', '.join(ACTIVATIONS)}. "
             f"Received: {shown(activation)}"
         )
-    sizes = sizes_of(config)
+    sizes = read_sizes(config)
     rates = {
         name: checked_number(CONFIG, name, config.get(name, rate), 0, MAX_RATE)
         for name, rate in DROPOUTS.items()
@@ -147,7 +147,7 @@ def model_of(config: Mapping[str, Any], dtype: Any = None) -> Transformer:
     )
 
 
-def sizes_of(config: Mapping[str, Any]) -> dict[str, int]:
+def read_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     """Returns the sizes of a configuration by name, or raises `ValueError`."""
     sizes = {name: checked_integer(CONFIG, name, config.get(name), least=1) for name in SIZES}
     for side in ("encoder", "decoder"):
@@ -209,7 +209,7 @@ COPIES = re.compile(
 )
 
 
-def name_of(name: str) -> str:
+def convert_name(name: str) -> str:
     """Returns Hugging Face's name of a weight."""
     if name in WHOLE:
         return WHOLE[name]

@@ -17,7 +17,7 @@ from keras_transformer.interop.files import (
     checked_number,
     shown,
 )
-from keras_transformer.interop.hugging_face_form import M2M100, family_of
+from keras_transformer.interop.hugging_face_form import M2M100, find_family
 from keras_transformer.models import Transformer
 
 # Settings that nothing here has, with the values that have no effect. None has none either.
@@ -53,7 +53,7 @@ SMALLEST_PENALTY, LARGEST_PENALTY = 0.01, 100.0  # of repetitions
 LONGEST_OUTPUT = 2**20
 
 
-def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
+def make_search(config: Mapping[str, Any], model: Transformer) -> Search:
     """Returns the search that the settings describe, or raises `ValueError`."""
     if flag(config, "do_sample"):
         raise ValueError(
@@ -65,7 +65,7 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
         config, "repetition_penalty", 1.0, SMALLEST_PENALTY, LARGEST_PENALTY
     )
     only = dict(NEUTRAL)
-    if family_of(config) is not M2M100:  # whose target language it is
+    if find_family(config) is not M2M100:  # whose target language it is
         only["forced_bos_token_id"] = ()
     if beams != 1:  # there it changes log-probabilities, here logits
         only["repetition_penalty"] = (1.0,)
@@ -81,7 +81,7 @@ def search_of(config: Mapping[str, Any], model: Transformer) -> Search:
     suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
     new_tokens = integer(config, "min_new_tokens", 0)
     # Whatever the flag says, a forced token has all the probability.
-    forced = "prefix" if family_of(config) is M2M100 else False
+    forced = "prefix" if find_family(config) is M2M100 else False
     options: dict[str, Any] = {
         "suppressed_ids": sorted(suppressed),
         "repetition_penalty": repetition_penalty,

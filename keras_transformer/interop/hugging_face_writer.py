@@ -17,7 +17,7 @@ from keras_transformer.interop.hugging_face_form import (
     NORM_EPSILON,
     PEGASUS,
     Family,
-    name_of,
+    convert_name,
     to_theirs,
 )
 from keras_transformer.interop.safetensors_file import write_safetensors
@@ -203,7 +203,7 @@ def their_weights(model: Transformer) -> dict[str, np.ndarray]:
     if model.position.layout == "interleaved":
         order = halves_order(model.d_model)
     for name, values in read_weights(model).items():
-        found[name_of(name)] = to_theirs(name, reordered(name, values, order))
+        found[convert_name(name)] = to_theirs(name, reordered(name, values, order))
     if "final_logits_bias" not in found:
         found["final_logits_bias"] = np.zeros((1, model.vocabulary_sizes[1]), "float32")
     # Without them it warns of missing weights, though it computes the same.
@@ -302,7 +302,7 @@ def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
 def write_tokenizers(folder: Path, tokenizers: Iterable[SentencePieceTokenizer]) -> None:
     """Writes the files of a Marian tokenizer."""
     source, target = tokenizers
-    vocabularies = [vocabulary_of(tokenizer) for tokenizer in (source, target)]
+    vocabularies = [map_pieces(tokenizer) for tokenizer in (source, target)]
     separate = vocabularies[0] != vocabularies[1]
     (folder / "source.spm").write_bytes(source.model)
     (folder / "target.spm").write_bytes(target.model)
@@ -321,7 +321,7 @@ def write_tokenizers(folder: Path, tokenizers: Iterable[SentencePieceTokenizer])
     write_json(folder / "tokenizer_config.json", settings)
 
 
-def vocabulary_of(tokenizer: SentencePieceTokenizer) -> dict[str, int]:
+def map_pieces(tokenizer: SentencePieceTokenizer) -> dict[str, int]:
     """Returns the pieces with their ids."""
     pieces = tokenizer.vocabulary
     ids = {piece: index for index, piece in enumerate(pieces)}

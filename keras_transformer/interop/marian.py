@@ -31,9 +31,9 @@ from keras_transformer.interop.tensor_files import open_tensors
 from keras_transformer.interop.token_rows import TokenRows, number_tokens
 from keras_transformer.interop.tokenizers import (
     Tokenization,
+    convert_tokens,
     make_tokenizers,
     sentencepiece_files,
-    texts_of,
 )
 from keras_transformer.interop.vocabulary_files import read_marian_vocabulary
 from keras_transformer.interop.weights import build_with, weight_shapes
@@ -139,7 +139,7 @@ def load_marian(
     settings = read_model_settings(tensors)
     paths = [file_beside(directory, name) for name in decoder["vocabs"]]
     sides = number_sides(tensors, paths, tokenization)
-    model = model_of(tensors, settings, sides, dtype)
+    model = make_model(tensors, settings, sides, dtype)
     check_tensors(model, tensors, sides)
     files: list[Path] = []
     if tokenization == "sentencepiece":
@@ -147,7 +147,7 @@ def load_marian(
         given = {"source": source_tokenizer or own[0], "target": target_tokenizer or own[1]}
         files = sentencepiece_files(directory, given, sides[0] != sides[1])
     tokenizers = make_tokenizers(sides, tokenization, tags, files)
-    search = search_of(decoder, sides[1].special["unk_id"]) if search is None else search
+    search = make_search(decoder, sides[1].special["unk_id"]) if search is None else search
     build_with(model, lambda name: our_weight(name, tensors, model, sides))
     if model.norm_first:
         warnings.warn(
@@ -261,7 +261,7 @@ def number_sides(
     texts = None
     if tokenization != "sentencepiece":
         pairs = zip(vocabularies, special, strict=True)
-        texts = [texts_of(*pair, tokenization) for pair in pairs]
+        texts = [convert_tokens(*pair, tokenization) for pair in pairs]
     return number_tokens(vocabularies, special, texts)
 
 
@@ -286,7 +286,7 @@ def output_name(tensors: TensorFile) -> str | None:
     return next((name for end in ("W", "Wt") if (name := f"{OUTPUT}_{end}") in tensors), None)
 
 
-def model_of(
+def make_model(
     tensors: TensorFile, settings: Mapping[str, Any], sides: Sequence[TokenRows], dtype: Any
 ) -> Transformer:
     """Returns the model of a file, not built yet, or raises `ValueError`."""
@@ -342,7 +342,7 @@ def model_of(
     )
 
 
-def name_of(name: str, norm_first: bool) -> str:
+def convert_name(name: str, norm_first: bool) -> str:
     """Returns Marian's name of a weight of an encoder or decoder, or of a norm of embeddings."""
     suffix = "_pre" if norm_first else ""
     side, *inside, kind = name.split("/")
@@ -373,7 +373,7 @@ def check_tensors(model: Transformer, tensors: TensorFile, sides: Sequence[Token
     for name, shape in weight_shapes(model).items():
         if not is_of_tokens(name):
             shape = shape if len(shape) == 2 else (1, *shape)
-            expected[name_of(name, model.norm_first)] = shape
+            expected[convert_name(name, model.norm_first)] = shape
     sizes = [max(side.rows) + 1 for side in sides]
     for side, size in zip(("encoder", "decoder"), sizes, strict=True):
         expected[embeddings_name(tensors, side)] = (size, model.d_model)
@@ -407,7 +407,7 @@ def our_weight(
     """Reads a weight of ours from their file."""
     source, target = sides
     if not is_of_tokens(name):
-        return tensors.read_float32(name_of(name, model.norm_first))
+        return tensors.read_float32(convert_name(name, model.norm_first))
     if name.endswith("/logits_bias"):
         bias = f"{OUTPUT}_b"
         return target.bias(tensors.read_float32(bias).reshape(-1) if bias in tensors else None)
@@ -420,7 +420,7 @@ def our_weight(
     return target.take(tensors.read_float32(embeddings_name(tensors, "decoder")))
 
 
-def search_of(decoder: Mapping[str, Any], unk_id: int) -> Search:
+def make_search(decoder: Mapping[str, Any], unk_id: int) -> Search:
     """Returns the search that decoder.yml describes, or raises `ValueError`."""
     where = "decoder.yml"
     beams = checked_integer(where, "beam-size", decoder.get("beam-size", BEAM_SIZE), 1, MAX_BEAMS)

@@ -39,7 +39,10 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
                 raise ValueError(
                     f"{path}: line {number} must follow a name. Received: {shown(line)}"
                 )
-            settings[name] = [*(settings[name] or []), value_of(path, number, inside[1:].strip())]
+            settings[name] = [
+                *(settings[name] or []),
+                parse_value(path, number, inside[1:].strip()),
+            ]
         elif line[0] == " ":
             if name is not None and inside == "[]":
                 settings[name] = []
@@ -52,18 +55,20 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
                     f"{path}: line {number} must be name: value, each name once. "
                     f"Received: {shown(line)}"
                 )
-            settings[name] = value_of(path, number, rest.strip())
+            settings[name] = parse_value(path, number, rest.strip())
     return settings
 
 
-def value_of(path: Path, number: int, text: str) -> Any:
+def parse_value(path: Path, number: int, text: str) -> Any:
     """Returns the value of a text: a list in brackets, or a single value."""
     if text[:1] == "[":
         if text[-1] != "]":
             raise ValueError(f"{path}: line {number} must end its list. Received: {shown(text)}")
         parts = text[1:-1].split(",")
         return (
-            [value_of(path, number, part.strip()) for part in parts] if text[1:-1].strip() else []
+            [parse_value(path, number, part.strip()) for part in parts]
+            if text[1:-1].strip()
+            else []
         )
     if text[:1] in {'"', "'"}:
         if len(text) < 2 or text[-1] != text[0] or "\\" in text:

@@ -26,7 +26,7 @@ def fits(token: str | None, tokenization: Tokenization) -> TypeGuard[str]:
     return len(token) == 1 if tokenization == "characters" else is_symbol(token)
 
 
-def texts_of(
+def convert_tokens(
     tokens: Sequence[str | None], special: Mapping[str, int | None], tokenization: Tokenization
 ) -> list[bool]:
     """Returns whether each token is text, for a tokenizer of characters or of words.

@@ -41,7 +41,7 @@ def torch_legacy(path: Path) -> dict[str, StoredTensor]:
         check_origin(head)
         tensors = checked_tensors(described_by(head))
         keys = described_by(head)
-        places = storage_places(file, head.tell(), size, keys, storages_of(tensors.values()))
+        places = storage_places(file, head.tell(), size, keys, collect_storages(tensors.values()))
     return {
         name: stored_tensor(path, name, tensor, places.get(tensor.storage.key))
         for name, tensor in tensors.items()
@@ -59,7 +59,7 @@ def check_origin(head: BinaryIO) -> None:
         raise ValueError(f"the file must be little-endian. Received: {shown(machine)}")
 
 
-def storages_of(tensors: Iterable[TorchTensor]) -> dict[str, Storage]:
+def collect_storages(tensors: Iterable[TorchTensor]) -> dict[str, Storage]:
     """Returns the storages of tensors by key, or raises `ValueError` for two of one key."""
     storages: dict[str, Storage] = {}
     for tensor in tensors:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import AttentionMask, BooleanMask, PaddingMask, Tensor
-from keras_transformer.layers.positions import length_of
+from keras_transformer.layers.positions import read_length
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
 
 # Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
@@ -298,7 +298,7 @@ def local_attention(
 def any_within(flags: BooleanMask, left: int, right: int) -> BooleanMask:
     """Whether any of `flags` (batch, length) is True up to `left` before and `right` after."""
     counts = ops.cumsum(ops.cast(flags, "int32"), axis=1)
-    length = length_of(flags)
+    length = read_length(flags)
     upto = ops.pad(counts, [(0, 0), (left + 1, 0)])[:, :length]
     last = ops.concatenate([counts, ops.repeat(counts[:, -1:], right, axis=1)], axis=1)
     return last[:, right : right + length] > upto

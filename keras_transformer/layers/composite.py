@@ -93,7 +93,7 @@ def layers_inside(layer: Any) -> list[keras.layers.Layer]:
     return layer._flatten_layers(include_self=False, recursive=False)
 
 
-def children_of(layer: Any) -> dict[str, keras.layers.Layer]:
+def list_children(layer: Any) -> dict[str, keras.layers.Layer]:
     """The layers that `layer` itself holds, by what tells them apart in another process.
 
     That is the attribute that holds them, "head" or "layers.0": Keras counts up the names that it
@@ -118,7 +118,7 @@ def children_of(layer: Any) -> dict[str, keras.layers.Layer]:
 def trainable_inside(layer: Any) -> dict[str, bool]:
     """`{path: trainable}` of all layers inside that differ from the layer around them."""
     differing = {}
-    for key, child in children_of(layer).items():
+    for key, child in list_children(layer).items():
         if child.trainable != layer.trainable:
             differing[key] = child.trainable
         deeper = trainable_inside(child)
@@ -128,7 +128,7 @@ def trainable_inside(layer: Any) -> dict[str, bool]:
 
 def set_trainable_inside(layer: Any, values: dict[str, bool]) -> None:
     """Sets `{path: trainable}`; a composite layer keeps those of layers that it has yet to make."""
-    inside, later = children_of(layer), {}
+    inside, later = list_children(layer), {}
     for path, value in values.items():
         key, _, deeper = path.partition("/")
         if key not in inside:

@@ -27,9 +27,9 @@ from keras_transformer.layers.keras_attention import config_from_keras, copy_wei
 from keras_transformer.layers.positions import (
     Position,
     checked_attention_position,
-    length_of,
     position_config,
     position_range,
+    read_length,
 )
 from keras_transformer.masking import AttachMask, ReadMask, combine_masks, zero_masked
 
@@ -354,11 +354,11 @@ class MultiHeadAttention(Composite):
         `finite` is as in `scaled_dot_product_attention`. Queries and keys are at the positions 0,
         1, 2, ... Returns the output, and the weights or None.
         """
-        mask = masks.of_scores(length_of(query), length_of(keys))
+        mask = masks.of_scores(read_length(query), read_length(keys))
         heads = self._in_heads(query, keys, values)
         bias = None
         if self.position is not None:
-            positions = position_range(length_of(query)), position_range(length_of(keys))
+            positions = position_range(read_length(query)), position_range(read_length(keys))
             bias = self.position.bias(*positions, masks.causal)
         dropout, weights = self._weights_dropout(training), None
         if return_attention_scores:
@@ -420,7 +420,9 @@ class MultiHeadAttention(Composite):
         if self.position is None:
             return heads
         # index -> (1,)
-        positions = position_range(length_of(heads)) if index is None else ops.reshape(index, (1,))
+        positions = (
+            position_range(read_length(heads)) if index is None else ops.reshape(index, (1,))
+        )
         return self.position.rotate(heads, positions)
 
     def _for_query_heads(self, heads: Tensor) -> Tensor:
@@ -470,7 +472,7 @@ class MultiHeadAttention(Composite):
         queries = self._rotate(step_product(self.query_dense, query), index)
         bias = None
         if self.position is not None:
-            slots = position_range(ops.shape(keys)[2]) // length_of(query)
+            slots = position_range(ops.shape(keys)[2]) // read_length(query)
             bias = self.position.bias(ops.reshape(index, (1,)), slots, True)  # index -> (1,)
         context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
         if self.use_gate:

@@ -19,7 +19,7 @@ from keras_transformer.layers.sinusoids import LARGEST_POSITION
 from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, integer_ids
 
 
-def length_of(tensor: Tensor) -> Length:
+def read_length(tensor: Tensor) -> Length:
     """The length (axis 1): a plain integer where it is known in advance, else a tensor.
 
     As `ops.shape(tensor)[1]`, which runs an operation in eager TensorFlow even for a known length.
@@ -110,7 +110,7 @@ class AddedPosition(Composite):
         if positions is not None:
             encoding = self._given_rows(ops.cast(integer_ids("positions", positions), "int32"))
         else:
-            encoding = self.encoding(length_of(inputs))  # -> (length, d_model)
+            encoding = self.encoding(read_length(inputs))  # -> (length, d_model)
             encoding = encoding[None] if mask is None else counted_rows(encoding, mask, inputs)
         return self.dropout_layer(self.apply_encoding(inputs, encoding), training=training)
 
@@ -166,7 +166,7 @@ def counted_rows(encoding: Tensor, mask: PaddingMask, inputs: Tensor) -> Tensor:
             f"{shape} for inputs of shape (batch, length, d_model) = {tuple(inputs.shape)}"
         )
     # As many positions as rows: a longer input makes the sum with them fail.
-    positions = count_positions(mask)[:, : length_of(encoding[None])]
+    positions = count_positions(mask)[:, : read_length(encoding[None])]
     return looked_up(encoding, positions)  # -> (batch, length, d_model)
 
 

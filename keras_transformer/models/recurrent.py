@@ -10,7 +10,7 @@ from keras_transformer.arguments import Ids, KerasSchedule, Logits, PaddingMask,
 from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
-from keras_transformer.layers.positions import length_of, position_range
+from keras_transformer.layers.positions import position_range, read_length
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.recurrent_step import RecurrentStep
@@ -37,7 +37,7 @@ def tokens_first(ids: Ids, is_token: PaddingMask) -> Ids:
     """Ids (batch, length) with the padding of each row, wherever it is, behind its tokens."""
     if 0 in ids.shape:
         return ids
-    length = length_of(ids)
+    length = read_length(ids)
     places = position_range(length)
     order = ops.argsort(ops.where(is_token, places, places + length), axis=1)
     return ops.take_along_axis(ids, order, axis=1)

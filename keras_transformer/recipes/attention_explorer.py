@@ -18,7 +18,7 @@ from keras_transformer.models import RecurrentSeq2Seq, Transformer
 from keras_transformer.recipes.watched_search import (
     Node,
     WatchedBeamSearch,
-    ids_of,
+    collect_ids,
 )
 
 TEMPLATE = Path(__file__).with_suffix(".html")
@@ -40,8 +40,8 @@ def explore(
     model.generate(np.array([source_ids]), search)
     nodes, steps = search.hypotheses(model.bos_id)
     pieces = target_tokenizer.pieces
-    texts = texts_of(target_tokenizer, nodes)
-    weights = weights_of(model, source_ids, nodes)
+    texts = detokenize_nodes(target_tokenizer, nodes)
+    weights = collect_weights(model, source_ids, nodes)
     found = [node._asdict() for node in nodes]
     for place, node in enumerate(found):
         (node["piece"],) = pieces([node.pop("token")])
@@ -49,7 +49,7 @@ def explore(
             tokens, log_probs = zip(*node["following"], strict=True)
             shares = rounded(np.exp(log_probs)).tolist()
             node["following"] = list(zip(pieces(tokens), shares, strict=True))
-            node["taken"] = taken_of(nodes, place, tokens)
+            node["taken"] = find_taken(nodes, place, tokens)
             node["weights"] = weights[place]
         if node["score"] is not None:
             node["text"] = texts[place]
@@ -89,19 +89,19 @@ def checked_ids(tokenizer: Any, sentence: str) -> list[int]:
     return [*ids, tokenizer.eos_id]
 
 
-def texts_of(tokenizer: Any, nodes: Sequence[Node]) -> list[str]:
+def detokenize_nodes(tokenizer: Any, nodes: Sequence[Node]) -> list[str]:
     """The text of every hypothesis."""
-    ids = [ids_of(nodes, place)[1:] for place in range(len(nodes))]
+    ids = [collect_ids(nodes, place)[1:] for place in range(len(nodes))]
     return [text.decode("utf-8") for text in tokenizer.detokenize(ids).numpy()]
 
 
-def taken_of(nodes: Sequence[Node], place: int, tokens: Sequence[int]) -> list[int | None]:
+def find_taken(nodes: Sequence[Node], place: int, tokens: Sequence[int]) -> list[int | None]:
     """The hypothesis that each of `tokens` made of the one at `place`, None where dropped."""
     children = {node.token: n for n, node in enumerate(nodes) if node.parent == place}
     return [children.get(token) for token in tokens]
 
 
-def weights_of(
+def collect_weights(
     model: keras.Model, source_ids: Sequence[int], nodes: Sequence[Node]
 ) -> dict[Any, Any]:
     """By hypothesis, the weights with which its next token is written; and the encoder's.
@@ -115,8 +115,8 @@ def weights_of(
         some = places[start : start + ROWS_PER_CALL]
         longest = nodes[some[-1]].length + 1  # they are in the order of their lengths
         padding = [model.pad_id] * longest
-        targets = np.array([(ids_of(nodes, place) + padding)[:longest] for place in some])
-        kinds = attention_of(model, np.tile(source_ids, (len(some), 1)), targets)
+        targets = np.array([(collect_ids(nodes, place) + padding)[:longest] for place in some])
+        kinds = compute_attention(model, np.tile(source_ids, (len(some), 1)), targets)
         if "encoder" in kinds:
             weights["encoder"] = rounded(kinds.pop("encoder")[0]).tolist()
         for row, place in enumerate(some):
@@ -128,7 +128,7 @@ def weights_of(
     return weights
 
 
-def attention_of(
+def compute_attention(
     model: keras.Model, source_ids: np.ndarray, target_ids: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The model's weights of each kind, (batch, layers, heads, query, key)."""
@@ -159,7 +159,7 @@ def packed(weights: Any) -> Any:
 
 def write_page(path: Path, data: dict[str, Any]) -> None:
     """Writes the page, whole or not at all."""
-    page = page_of(data).encode("utf-8")
+    page = make_page(data).encode("utf-8")
     scratch = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         scratch.write_bytes(page)
@@ -168,7 +168,7 @@ def write_page(path: Path, data: dict[str, Any]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-def page_of(data: dict[str, Any]) -> str:
+def make_page(data: dict[str, Any]) -> str:
     """The HTML file; no text in `data` can end its script or be read as markup."""
     nodes = [
         {**node, "weights": {kind: packed(part) for kind, part in node["weights"].items()}}

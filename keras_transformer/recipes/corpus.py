@@ -37,7 +37,7 @@ class Corpus(NamedTuple):
     def digest(self) -> str:
         """16 characters that tell the pairs for training and validation from others."""
         train = [(self.large.digest, *self.held_out)] if self.large else self.train
-        return digest_of([*train, *self.validation])
+        return digest_pairs([*train, *self.validation])
 
 
 def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
@@ -119,7 +119,7 @@ def split_sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
     return [source for source, _ in pairs], [target for _, target in pairs]
 
 
-def digest_of(pairs: Iterable[Sequence[str]]) -> str:
+def digest_pairs(pairs: Iterable[Sequence[str]]) -> str:
     """Returns 16 characters that tell these pairs of texts from others."""
     digest = hashlib.sha256()
     for pair in pairs:

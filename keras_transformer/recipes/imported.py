@@ -42,7 +42,7 @@ OPTIONS = {
 KEPT = (*TAGS_AND_ENDS, "max_length")
 
 
-def system_of(directory: str | PathLike[str]) -> str:
+def find_system(directory: str | PathLike[str]) -> str:
     """Returns the system that wrote a directory, or raises `ValueError`."""
     check_directory(directory)
     path = Path(directory)
@@ -63,7 +63,7 @@ def load_imported(directory: str | PathLike[str], **options: Any) -> Translator:
         "marian": interop.load_marian,
         "hugging-face": interop.load_hugging_face,
     }
-    return loaders[system_of(directory)](directory, **options)
+    return loaders[find_system(directory)](directory, **options)
 
 
 def check_options(system: str, options: Iterable[str]) -> None:
@@ -91,7 +91,7 @@ def import_model(
     Raises:
         ValueError: when the directory holds no model that fits, or there is something at `output`.
     """
-    system = system_of(directory)
+    system = find_system(directory)
     check_options(system, options)
     # First, so that a model that is refused leaves nothing behind, no folder above the run either.
     translator = load_imported(directory, jit_compile=False, **options)

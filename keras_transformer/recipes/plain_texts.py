@@ -334,7 +334,7 @@ class PlainTranslator:
         for members in filter(None, (order[:place], order[place:])):
             found = self._search([rows[number] for number in members], progress)
             for number, row in zip(members, found, strict=True):
-                outputs[number] = self._text_of(row.tolist())
+                outputs[number] = self._detokenize(row.tolist())
         return outputs
 
     def _search(self, rows: list[list[int]], progress: bool) -> np.ndarray:
@@ -353,7 +353,7 @@ class PlainTranslator:
             say(f"  {len(rows):,} texts of at most {longest} tokens are done")
         return found[: len(rows)]
 
-    def _text_of(self, ids: list[int]) -> str:
+    def _detokenize(self, ids: list[int]) -> str:
         """The text of an output, without what follows its end."""
         ids = ids[: ids.index(EOS_ID)] if EOS_ID in ids else ids
         return self.texts.target.decode([n for n in ids if n not in (PAD_ID, BOS_ID)])

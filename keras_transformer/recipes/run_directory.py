@@ -30,7 +30,7 @@ from keras_transformer.recipes.run_files import (
     read_predictions,
     read_run,
 )
-from keras_transformer.recipes.run_readme import readme_of
+from keras_transformer.recipes.run_readme import make_readme
 from keras_transformer.recipes.runs import load_model
 from keras_transformer.recipes.settings import Settings
 
@@ -213,14 +213,14 @@ class RunDirectory:
         os.replace(scratch, self.path / PREDICTIONS)
 
     def write_readme(self) -> None:
-        """Writes README.txt of the test and the newest export; see `readme_of`."""
+        """Writes README.txt of the test and the newest export; see `make_readme`."""
         export = find_export(self.path)
         if export is None:
             raise ValueError(f"{self.path} must have an export. Write it first")
         first = read_predictions(self.path)[0]
         pair = first["source"], first["reference"]
         name = read_run(self.path)[0].model_name
-        text = readme_of(
+        text = make_readme(
             self.path,
             model=name,
             summary=self.summary(),
@@ -254,7 +254,7 @@ class RunDirectory:
         settings, facts = read_run(self.path)
         # JSON has no infinity, which is not a limit.
         data = {n: v for n, v in dataclasses.asdict(settings).items() if v != math.inf} | facts
-        return {"languages": languages_of(settings), "data": data, "scores": scores}
+        return {"languages": find_languages(settings), "data": data, "scores": scores}
 
     def load_model(self, name: str = "model.keras") -> keras.Model:
         """Loads a `.keras` file of the run."""
@@ -335,7 +335,7 @@ def as_utf8(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", "backslashreplace")
 
 
-def languages_of(settings: Settings) -> dict[str, str]:
+def find_languages(settings: Settings) -> dict[str, str]:
     """What is known of each side's language: its locale, or how the name of its file ends."""
     if settings.format == "dates":
         return {"source": settings.source_locale, "target": settings.target_locale}

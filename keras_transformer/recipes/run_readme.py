@@ -56,7 +56,7 @@ FILES = {
 }
 
 
-def readme_of(
+def make_readme(
     path: str | PathLike[str],
     *,
     model: str,

@@ -117,7 +117,7 @@ def search_of_run(path: str | PathLike[str], settings: Settings) -> Search:
     imported = read_imported(path)
     if not imported:
         return search
-    own = search_of(imported).get_config()
+    own = read_search(imported).get_config()
     kept = {name: value for name, value in own.items() if name not in SEARCH_FIELDS}
     known = search.get_config()
     return type(search).from_config({**known, **{n: v for n, v in kept.items() if n in known}})
@@ -130,7 +130,7 @@ def make_search(settings: Settings) -> Search:
     return decoding.BeamSearch(settings.beam_size, settings.length_penalty)
 
 
-def search_of(card: Mapping[str, Any]) -> Search:
+def read_search(card: Mapping[str, Any]) -> Search:
     """The search that a model card names.
 
     Raises:

@@ -53,10 +53,10 @@ def learn_shortlist(
     pairs = sample_evenly(read_pairs(source_file, target_file), most_pairs)
     sources, targets = split_sides(pairs)
     sizes = source.vocab_size, target.vocab_size
-    return Shortlist.learn(ids_of(source, sources), ids_of(target, targets), *sizes)
+    return Shortlist.learn(tokenize_texts(source, sources), tokenize_texts(target, targets), *sizes)
 
 
-def ids_of(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
+def tokenize_texts(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
     """The ids of each text."""
     rows: list[list[int]] = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):

@@ -53,9 +53,9 @@ def translate_corpus(teacher: str | PathLike[str], corpus: Corpus, folder: Path)
 def translate_sources(export: Path, corpus: Corpus, whole: Path) -> None:
     """Writes the translations of the training sources, a line each."""
     from keras_transformer.serving import translate_shards
-    from keras_transformer.serving.shards import digest_of
+    from keras_transformer.serving.shards import digest_export
 
-    folder = whole.with_name(f"{whole.stem}-{digest_of(os.fspath(export))}")
+    folder = whole.with_name(f"{whole.stem}-{digest_export(os.fspath(export))}")
     sources, translations = folder / "sources", folder / "translations"
     if not sources.exists():
         with new_directory(sources) as written:

@@ -52,7 +52,7 @@ class WatchedBeamSearch(BeamSearch):
                 total = float(now.log_probs[0, slot])
                 nodes.append(Node(parent, int(now.tokens[slot]), index, total))
             finished = []
-            for path, score, length in finished_of(now.pool):
+            for path, score, length in list_finished(now.pool):
                 slot = path[length]
                 if (length, slot) not in finished_at:
                     parent = live_at[length - 1][path[length - 1]]
@@ -65,7 +65,7 @@ class WatchedBeamSearch(BeamSearch):
         for slots, log_probs in zip(live_at, self.following, strict=False):
             for slot, place in slots.items():
                 taken = [node.token for node in nodes if node.parent == place]
-                likeliest = following_of(log_probs[0, slot], num_following, taken)
+                likeliest = rank_following(log_probs[0, slot], num_following, taken)
                 nodes[place] = nodes[place]._replace(following=likeliest)
         return nodes, steps
 
@@ -99,14 +99,14 @@ class Step(NamedTuple):
     finished: list[int]
 
 
-def finished_of(pool: Pool) -> list[tuple[Any, Any, Any]]:
+def list_finished(pool: Pool) -> list[tuple[Any, Any, Any]]:
     """Path, score and length of each finished hypothesis of the only sentence, the best first."""
     paths, scores, lengths = (part[0].reshape(-1, *part.shape[3:]) for part in pool)
     order = np.argsort(-scores, kind="stable")
     return [(paths[i], scores[i], lengths[i]) for i in order if scores[i] > IMPOSSIBLE / 2]
 
 
-def following_of(
+def rank_following(
     log_probs: np.ndarray, count: int, taken: Sequence[int]
 ) -> list[tuple[int, float]]:
     """The `count` likeliest tokens, and those that the search took, the likeliest first."""
@@ -117,7 +117,7 @@ def following_of(
     return [(token, float(log_probs[token])) for token in tokens]
 
 
-def ids_of(nodes: Sequence[Node], place: int) -> list[int]:
+def collect_ids(nodes: Sequence[Node], place: int) -> list[int]:
     """The ids of a hypothesis, `bos_id` first."""
     ids = []
     while place >= 0:

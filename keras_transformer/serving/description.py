@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
 from keras_transformer.serving.model_card import read_card
-from keras_transformer.serving.operations import oldest_tensorflow_text, operations_of
+from keras_transformer.serving.operations import list_operations, oldest_tensorflow_text
 from keras_transformer.serving.saved_model import read_saved_model
 
 
@@ -49,8 +49,8 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
         for name, found in sorted(meta_graph.signature_def.items())
         if found.inputs  # one that TensorFlow adds to initialise has none
     }
-    operations = operations_of(saved_model)
-    size = size_of(path)
+    operations = list_operations(saved_model)
+    size = count_bytes(path)
     oldest = oldest_tensorflow_text(operations)
     print(f"{os.fspath(path)}: {size / 2**20:.1f} MiB")
     for name, sides in signatures.items():
@@ -79,7 +79,7 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
     }
 
 
-def size_of(path: str | os.PathLike) -> int:
+def count_bytes(path: str | os.PathLike) -> int:
     """Returns the bytes of all files in the directory `path`."""
     names = [
         os.path.join(folder, file)

@@ -10,7 +10,7 @@ import tensorflow_text  # noqa: F401  (registers the operations that a SavedMode
 from keras_transformer.atomic_files import new_directory
 from keras_transformer.serving.description import describe_export, how_to_call
 from keras_transformer.serving.model_card import EXTRA, checked_card, write_card
-from keras_transformer.serving.operations import check_operations, operations_of
+from keras_transformer.serving.operations import check_operations, list_operations
 from keras_transformer.serving.saved_model import (
     read_saved_model,
     reduce_saved_model,
@@ -110,7 +110,7 @@ def export(
     with new_directory(path) as written:
         translator.string_functions.save(written)
         reduce_saved_model(written)
-        operations = operations_of(read_saved_model(written))
+        operations = list_operations(read_saved_model(written))
         check_operations(operations, allowed_operations)
         extra = os.path.join(written, EXTRA)
         os.makedirs(extra)

@@ -52,14 +52,14 @@ def export_litert(translator: "Translator", path: str | os.PathLike) -> None:
     ['decoder.tflite', 'encoder.tflite']
     """
     with new_directory(path) as written:
-        for name, function in functions_of(translator.id_functions.model).items():
+        for name, function in make_functions(translator.id_functions.model).items():
             concrete = function.get_concrete_function()
             with open(os.path.join(written, f"{name}.tflite"), "wb") as file:
                 file.write(tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert())
         write_portable_files(written, translator)
 
 
-def functions_of(model: keras.Model) -> dict[str, Any]:
+def make_functions(model: keras.Model) -> dict[str, Any]:
     """Returns the encoder, and the decoder of one more token, as TensorFlow functions."""
     source_ids, target_ids = (
         tf.TensorSpec([None, None], tf.int32, name=f"{side}_ids") for side in ("source", "target")

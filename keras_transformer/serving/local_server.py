@@ -21,7 +21,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from keras_transformer.serving.rest_form import Refused, answer_of, inputs_of
+from keras_transformer.serving.rest_form import Refused, make_answer, read_inputs
 from keras_transformer.serving.signature_runner import (
     SignatureRunner,
     load_signatures,
@@ -70,7 +70,7 @@ def serve(
         log_level="warning",
         timeout_graceful_shutdown=int(options.timeout) + 1,
     )
-    server = AnnouncedServer(config, f"{addresses_of(options.name, version)[0]}:predict")
+    server = AnnouncedServer(config, f"{make_addresses(options.name, version)[0]}:predict")
 
     def at_signal(*_: Any) -> None:  # uvicorn stops cleanly at it, and then sends it once more
         if not server.started:
@@ -104,7 +104,7 @@ def make_app(
     runner: SignatureRunner, definitions: dict[str, Any], options: ServerOptions, version: str
 ) -> FastAPI:
     """The application: what each address answers."""
-    addresses = addresses_of(options.name, version)
+    addresses = make_addresses(options.name, version)
 
     @contextlib.asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
@@ -134,12 +134,12 @@ def make_app(
         with contextlib.ExitStack() as stack:
             try:
                 body = await whole_body(request, options.max_bytes, options.timeout)
-                signature, inputs, by_rows = inputs_of(body, runner.signatures)
+                signature, inputs, by_rows = read_inputs(body, runner.signatures)
                 if len(next(iter(inputs.values()))) > options.max_texts:
                     raise Refused(413, f"a request must have at most {options.max_texts} texts")
                 stack.enter_context(seconds.labels(signature).time())
                 outputs = await runner.run(signature, inputs, options.timeout)
-                answer, code = answer_of(outputs, by_rows), 200
+                answer, code = make_answer(outputs, by_rows), 200
             except Refused as refusal:
                 answer, code = {"error": str(refusal)}, refusal.status
         requests.labels(signature, str(code)).inc()
@@ -149,14 +149,14 @@ def make_app(
     return app
 
 
-def addresses_of(name: str, version: str) -> tuple[str, str]:
+def make_addresses(name: str, version: str) -> tuple[str, str]:
     """The addresses of a model: of its newest version, and of this one."""
     return f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"
 
 
 def describe_model(app: FastAPI, definitions: dict[str, Any], name: str, version: str) -> None:
     """Adds what the application tells of the model: the page, status, metadata, and refusals."""
-    addresses = addresses_of(name, version)
+    addresses = make_addresses(name, version)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:

@@ -152,7 +152,7 @@ def text_conventions(translator: "Translator") -> dict[str, list[str]]:
 def input_conventions(translator: "Translator") -> list[str]:
     """Returns in words how a translator reads texts."""
     source = translator.source_tokenizer
-    inputs = [units_of(source)]
+    inputs = [describe_units(source)]
     words = known_words(source)
     if is_same(source, " ".join(words).upper(), " ".join(words).lower()):
         inputs.append("Capitals are read as small letters.")
@@ -193,7 +193,7 @@ def tag_conventions(translator: "Translator") -> list[str]:
 def output_conventions(translator: "Translator") -> list[str]:
     """Returns in words how a translator writes texts."""
     target = translator.target_tokenizer
-    outputs = [units_of(target)]
+    outputs = [describe_units(target)]
     letters = "".join(target.surfaces())
     if letters != letters.upper() and not any(letter.isupper() for letter in letters):
         outputs.append("Small letters alone.")
@@ -208,7 +208,7 @@ def output_conventions(translator: "Translator") -> list[str]:
     return outputs
 
 
-def units_of(tokenizer: Tokenizer) -> str:
+def describe_units(tokenizer: Tokenizer) -> str:
     """Returns in words what a text of a tokenizer is made of."""
     if isinstance(tokenizer, SymbolTokenizer):
         first = tokenizer.symbols[:3]

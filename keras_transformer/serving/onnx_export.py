@@ -113,7 +113,7 @@ def export_onnx(
                 file.write(with_strings(model, translator).SerializeToString())
         write_portable_files(written, translator)
         with open(os.path.join(written, CARD), "w", encoding="utf-8") as file:
-            own = model_card(translator, card, sorted(operations_of(model.graph)))
+            own = model_card(translator, card, sorted(list_onnx_operations(model.graph)))
             own["quantization"] = quantization
             file.write(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
 
@@ -153,11 +153,11 @@ def to_onnx(translator: "Translator", copy_weights: bool = False) -> Any:
     return convert_function(function.get_concrete_function(), OUTPUTS, SIZES, copy_weights)
 
 
-def operations_of(graph: Any) -> set[str]:
+def list_onnx_operations(graph: Any) -> set[str]:
     """The operations of an ONNX graph and of the graphs inside it."""
     found = {node.op_type for node in graph.node}
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                found |= operations_of(attribute.g)
+                found |= list_onnx_operations(attribute.g)
     return found

@@ -165,7 +165,7 @@ class Converter:
         builder.scopes.append(scope)
         depth = len(builder.scopes) - 1
         arguments = [
-            value if index in kept else variable_of(builder, value, depth)
+            value if index in kept else add_variable(builder, value, depth)
             for index, value in enumerate(inputs)
         ]
         results = self._convert(body, arguments)
@@ -234,7 +234,7 @@ def unchanged(body: Body) -> set[int]:
     return kept
 
 
-def variable_of(builder: GraphBuilder, first: Value, depth: int) -> Value:
+def add_variable(builder: GraphBuilder, first: Value, depth: int) -> Value:
     """A loop's variable that begins as `first`, whose shape it keeps."""
     name = builder.new_name("variable")
     return Value(

@@ -8,7 +8,7 @@ import numpy as np
 from keras_transformer.serving.onnx_graph import GraphBuilder, Value
 
 
-def inputs_of(builder: GraphBuilder, value: Value, kind: str) -> Sequence[Any]:
+def match_inputs(builder: GraphBuilder, value: Value, kind: str) -> Sequence[Any]:
     """The two inputs of the node of a kind that makes a value; None for each where it is another.
 
     An input that the node lacks is None.
@@ -21,7 +21,7 @@ def follow(builder: GraphBuilder, value: Value, *kinds: str) -> Value | None:
     """The first input of the first input, and so on, of nodes of these kinds, None for others."""
     found: Value | None = value
     for kind in kinds:
-        found = None if found is None else inputs_of(builder, found, kind)[0]
+        found = None if found is None else match_inputs(builder, found, kind)[0]
     return found
 
 
@@ -44,23 +44,23 @@ def layer_normalization(builder: GraphBuilder, one: Value, two: Value) -> Value 
     With `scale = gamma / sqrt(variance + epsilon)`, Keras computes it as
     `x * scale + (beta - mean * scale)`.
     """
-    x, scale = inputs_of(builder, one, "Mul")
-    moved, beta = inputs_of(builder, two, "Add")
-    if x is None or moved is None or not is_same(inputs_of(builder, moved, "Mul")[1], scale):
+    x, scale = match_inputs(builder, one, "Mul")
+    moved, beta = match_inputs(builder, two, "Add")
+    if x is None or moved is None or not is_same(match_inputs(builder, moved, "Mul")[1], scale):
         return None
-    root, gamma = inputs_of(builder, scale, "Mul")
+    root, gamma = match_inputs(builder, scale, "Mul")
     mean = follow(builder, moved, "Mul", "Neg")
     total = None if root is None else follow(builder, root, "Reciprocal", "Sqrt")
     if mean is None or total is None:
         return None
-    variance, epsilon = inputs_of(builder, total, "Add")
+    variance, epsilon = match_inputs(builder, total, "Add")
     square = None if variance is None else follow(builder, variance, "ReduceMean")
-    if square is None or not is_same(*inputs_of(builder, square, "Mul")):
+    if square is None or not is_same(*match_inputs(builder, square, "Mul")):
         return None
     centred = follow(builder, square, "Mul")
-    parts = [None, None] if centred is None else inputs_of(builder, centred, "Sub")
+    parts = [None, None] if centred is None else match_inputs(builder, centred, "Sub")
     (averaged, axis), (_, other_axis) = (
-        inputs_of(builder, part, "ReduceMean") for part in (mean, variance)
+        match_inputs(builder, part, "ReduceMean") for part in (mean, variance)
     )
     if not (is_same(parts[0], x) and is_same(parts[1], mean) and is_same(averaged, x)):
         return None

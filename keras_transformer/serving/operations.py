@@ -190,7 +190,7 @@ TENSORFLOW_TEXT = {
 }
 
 
-def operations_of(saved_model: SavedModel) -> set[str]:
+def list_operations(saved_model: SavedModel) -> set[str]:
     """Returns the names of all operations in the graph of a SavedModel and in its functions."""
     graph = saved_model.meta_graphs[0].graph_def
     functions = graph.library.function

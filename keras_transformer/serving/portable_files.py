@@ -25,12 +25,12 @@ def write_portable_files(directory: str, translator: "Translator") -> None:
     write_vocabulary(os.path.join(directory, "source"), translator.source_tokenizer)
     write_vocabulary(os.path.join(directory, "target"), translator.target_tokenizer)
     with open(os.path.join(directory, SETTINGS), "w", encoding="utf-8") as file:
-        json.dump(settings_of(translator), file, indent=2)
+        json.dump(collect_settings(translator), file, indent=2)
     own = os.path.join(os.path.dirname(__file__), PROGRAM)
     shutil.copyfile(own, os.path.join(directory, PROGRAM))
 
 
-def settings_of(translator: "Translator") -> dict[str, Any]:
+def collect_settings(translator: "Translator") -> dict[str, Any]:
     """Returns what a program that splits texts, and perhaps searches, needs beside the model."""
     model = translator.model
     source, target = translator.source_tokenizer, translator.target_tokenizer

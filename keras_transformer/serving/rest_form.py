@@ -16,7 +16,7 @@ class Refused(Exception):
         self.status = status
 
 
-def inputs_of(
+def read_inputs(
     body: bytes, signatures: Mapping[str, Any]
 ) -> tuple[str, dict[str, np.ndarray], bool]:
     """What a request asks for: signature, {input: array (rows,)}, and whether it came by rows.
@@ -43,7 +43,7 @@ def inputs_of(
         columns = {next(iter(specs)): columns}
     if not is_columns(columns) or set(columns) != set(specs):
         raise Refused(400, f"the inputs must be {', '.join(sorted(specs))}")
-    inputs = {key: array_of(key, values, specs[key]) for key, values in columns.items()}
+    inputs = {key: make_array(key, values, specs[key]) for key, values in columns.items()}
     if len({len(values) for values in inputs.values()}) > 1:
         raise Refused(400, "all inputs must have as many values")
     return name, inputs, by_rows
@@ -66,13 +66,13 @@ def columns_of_rows(rows: Any, specs: Mapping[str, Any]) -> dict[str, list[Any]]
     return {key: [row[key] for row in rows] for key in specs}
 
 
-def array_of(key: str, values: Any, spec: Any) -> np.ndarray:
+def make_array(key: str, values: Any, spec: Any) -> np.ndarray:
     """The values of one input as an array of its type."""
     if not isinstance(values, list):
         raise Refused(400, f"{key} must be a list of values")
     if spec.dtype == "string":
         array = np.empty(len(values), object)
-        array[:] = [bytes_of(key, value) for value in values]
+        array[:] = [encode_string(key, value) for value in values]
         return array
     whole = spec.dtype.startswith("int")
     kinds = (int,) if whole else (int, float)
@@ -84,7 +84,7 @@ def array_of(key: str, values: Any, spec: Any) -> np.ndarray:
         raise Refused(400, f"{key} must hold numbers of {spec.dtype}") from error
 
 
-def bytes_of(key: str, value: Any) -> bytes:
+def encode_string(key: str, value: Any) -> bytes:
     """A string of JSON as bytes; one with lone surrogates as UTF-8 cannot have them."""
     if isinstance(value, str):
         # A lone surrogate becomes U+FFFD, as in a browser's own encoder.
@@ -97,9 +97,9 @@ def bytes_of(key: str, value: Any) -> bytes:
     raise Refused(400, f"{key} must hold strings")
 
 
-def answer_of(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]:
+def make_answer(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any]:
     """JSON of {output: array}: `predictions` by rows, or `outputs` by columns."""
-    columns = {key: values_of(array) for key, array in outputs.items()}
+    columns = {key: list_values(array) for key, array in outputs.items()}
     if not by_rows:
         return {"outputs": next(iter(columns.values())) if len(columns) == 1 else columns}
     if len(columns) == 1:
@@ -108,7 +108,7 @@ def answer_of(outputs: Mapping[str, np.ndarray], by_rows: bool) -> dict[str, Any
     return {"predictions": [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def values_of(array: np.ndarray) -> list[Any]:
+def list_values(array: np.ndarray) -> list[Any]:
     """An array as lists; strings of bytes as text."""
     if array.dtype != object:
         if not np.all(np.isfinite(array)):
@@ -116,4 +116,4 @@ def values_of(array: np.ndarray) -> list[Any]:
         return array.tolist()
     if array.ndim == 1:
         return [value.decode("utf-8", "replace") for value in array]
-    return [values_of(row) for row in array]
+    return [list_values(row) for row in array]

@@ -67,10 +67,10 @@ def merge_equal_nodes(graph: GraphDef) -> None:
     graph loads in two thirds of the time. What it computes stays the same to the bit.
     """
     for function in graph.library.function:
-        merge_nodes_of(function)
+        merge_nodes(function)
 
 
-def merge_nodes_of(function: FunctionDef) -> None:
+def merge_nodes(function: FunctionDef) -> None:
     """Merges the equal nodes of one function."""
     kept: list[NodeDef] = []
     first: dict[tuple, str] = {}  # of each meaning, the first node that has it

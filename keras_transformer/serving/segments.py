@@ -121,14 +121,14 @@ class SegmentSplitter(tf.Module):
     @tf.function(input_signature=TEXTS, autograph=False)
     def split(self, text: tf.Tensor, by_sentence: tf.Tensor) -> Segments:
         """Returns the `Segments` of texts (texts,), divided where `by_sentence` (texts,) says."""
-        parts = parts_of(valid_utf8(text), by_sentence)
+        parts = split_parts(valid_utf8(text), by_sentence)
         tokens = self.tokenizer.tokenize(parts.strings)
         return self._division(parts, tokens, tf.size(text)).segments(tokens)
 
     @tf.function(input_signature=TEXTS, autograph=False)
     def locate(self, text: tf.Tensor, by_sentence: tf.Tensor) -> LocatedSegments:
         """Returns the `Segments` of `split`, and where in the texts their tokens were read."""
-        parts = parts_of(valid_utf8(text), by_sentence)
+        parts = split_parts(valid_utf8(text), by_sentence)
         tokens, starts, ends = self.tokenizer.tokenize_with_offsets(parts.strings)
         division = self._division(parts, tokens, tf.size(text))
         return LocatedSegments(
@@ -209,7 +209,7 @@ class SegmentSplitter(tf.Module):
         return tf.where(at_sentence, SENTENCE, tf.where(at_word, WORD, 0))
 
 
-def parts_of(text: tf.Tensor, by_sentence: tf.Tensor) -> Parts:
+def split_parts(text: tf.Tensor, by_sentence: tf.Tensor) -> Parts:
     """Returns the `Parts` of valid UTF-8: the sentences of a text that has several, or the text."""
     count = tf.size(text)
     asked = tf.cast(tf.where(by_sentence)[:, 0], tf.int32)

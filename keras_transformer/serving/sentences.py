@@ -74,7 +74,7 @@ def find_sentences(texts: tf.Tensor) -> Sentences:
     >>> [sentence.decode() for sentence in found.strings.numpy()]
     ['Dr. No is here!', 'Who?', 'J. R. 3.14 m.', 'a cat .', 'a dog .']
     """
-    words = words_of(texts)
+    words = split_words(texts)
     rows, words = tf.cast(words.value_rowids(), tf.int32), words.flat_values
     # The words of all texts lie one behind the other.
     # -> (words,), their bytes in their own text
@@ -170,7 +170,7 @@ def ends_sentence(words: Words, texts: tf.Tensor) -> tf.Tensor:
     return (ends & words.are_around(words.match(r".*[\p{L}\p{N}].*"), texts)) | ~words.is_inner
 
 
-def words_of(texts: tf.Tensor) -> tf.RaggedTensor:
+def split_words(texts: tf.Tensor) -> tf.RaggedTensor:
     """Returns ragged words (texts, words), each with the white space behind it.
 
     A word ends behind white space, and behind a mark of STRONG with its closing quotes.

@@ -122,13 +122,13 @@ class TextShard(Shard):
 
         def write(batch: Batch, translations: Sequence[str | None]) -> None:
             for row, translation in zip(batch.rows, translations, strict=True):
-                packed.write(self.line_of(row, translation) + b"\n")
+                packed.write(self.format_line(row, translation) + b"\n")
 
         yield write
         if packed is not stream:
             packed.close()
 
-    def line_of(self, row: Row, translation: str | None) -> bytes:
+    def format_line(self, row: Row, translation: str | None) -> bytes:
         """The line of a row."""
         return (translation or "").translate(ONE_LINE).encode("utf-8")
 
@@ -164,7 +164,7 @@ class JsonShard(TextShard):
         except UnicodeError:
             return Row(b"", f"its field {self.field!r} has half a character", shown, record)
 
-    def line_of(self, row: Row, translation: str | None) -> bytes:
+    def format_line(self, row: Row, translation: str | None) -> bytes:
         """The object with its translation."""
         record = {**row.record, self.output_field: translation}
         try:

@@ -199,7 +199,7 @@ def check_tags(job: Job) -> None:
 
 def open_output(job: Job, paths: Sequence[str]) -> None:
     """Makes the directory, or checks that what is in it was made with the same settings."""
-    settings = {**job._asdict(), "model": digest_of(job.model)}
+    settings = {**job._asdict(), "model": digest_export(job.model)}
     for name in ("output", "batch_size"):
         del settings[name]
     os.makedirs(job.output, exist_ok=True)
@@ -220,7 +220,7 @@ def open_output(job: Job, paths: Sequence[str]) -> None:
         )
 
 
-def digest_of(model: str) -> str:
+def digest_export(model: str) -> str:
     """16 characters that tell an export from others: of its graph and its weights' checksums."""
     digest = hashlib.sha256()
     for name in ("saved_model.pb", os.path.join("variables", "variables.index")):

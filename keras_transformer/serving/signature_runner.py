@@ -206,7 +206,7 @@ class SignatureRunner:
                     await self._answer([one])
             elif not batch[0].answer.done():
                 status = 400 if isinstance(error, tf.errors.InvalidArgumentError) else 500
-                batch[0].answer.set_exception(Refused(status, reason_of(error)))
+                batch[0].answer.set_exception(Refused(status, shorten_error(error)))
             return
         if self.batches:
             self.batches.observe(sum(one.rows for one in batch))
@@ -227,7 +227,7 @@ class SignatureRunner:
         return {key: outputs[key].numpy() for key in sorted(outputs)}
 
 
-def reason_of(error: Exception) -> str:
+def shorten_error(error: Exception) -> str:
     """The message of an error of TensorFlow's, without where in the graph it happened."""
     lines = [line.strip() for line in str(error).splitlines()]
     kept = [line for line in lines if line and "[[{{" not in line]

@@ -28,7 +28,7 @@ class Spans(NamedTuple):
         return Spans(tf.minimum(ends - left, starts + right), starts + right)
 
 
-def spans_of(tokenizer: Tokenizer, ids: tf.Tensor) -> Spans:
+def find_spans(tokenizer: Tokenizer, ids: tf.Tensor) -> Spans:
     """Returns the `Spans` of ids (rows, length) in the text that each row makes.
 
     A piece ends where the text of the ids up to it ends. Where the tokenizer reverses, a piece

@@ -29,7 +29,7 @@ def is_quantized(model: keras.Model) -> bool:
     return any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers())
 
 
-def copy_of(model: keras.Model, **changes: str) -> keras.Model:
+def copy_model(model: keras.Model, **changes: str) -> keras.Model:
     """Returns a copy of `model`, changes of LoRA merged, with `changes` of its configuration."""
     copied = type(model).from_config({**model.get_config(), **changes})
     copied.build(None)
@@ -44,7 +44,7 @@ def columns_copy(model: keras.Model) -> keras.Model:
             "`layout` must be 'rows' for a model that is quantized already. "
             "Received: layout='columns'"
         )
-    copied = copy_of(model)
+    copied = copy_model(model)
     with little_garbage():
         for layer in copied._flatten_layers():
             if isinstance(layer, (PositionwiseDense, Projection)):
@@ -62,7 +62,7 @@ def quantized_copy(model: keras.Model, mode: str) -> keras.Model:
             f"Received: quantize={mode!r}"
         )
     # Keras quantizes layers that compute in float32, or else leaves some of the results in it.
-    copied = copy_of(model, dtype="float32")
+    copied = copy_model(model, dtype="float32")
     with warnings.catch_warnings(), little_garbage():
         # Keras names each layer that has nothing to quantize.
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")

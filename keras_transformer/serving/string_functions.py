@@ -12,7 +12,7 @@ from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
-from keras_transformer.serving.spans import Spans, spans_of
+from keras_transformer.serving.spans import Spans, find_spans
 from keras_transformer.serving.tagged_texts import TaggedTexts, tagged, with_tags
 from keras_transformer.text.tokenizer import Tokenizer
 
@@ -277,7 +277,7 @@ class StringFunctions(tf.Module):
         by_sentence = tf.where(options.split_sentences >= 0, options.split_sentences > 0, default)
         sources = self._sources(text, options.source_tag)
         segments = self.splitter.split(sources.texts, by_sentence)
-        tokens = with_tags(segments.tokens, sources.tags_of(segments.texts))
+        tokens = with_tags(segments.tokens, sources.gather_tags(segments.texts))
         limits = tf.where(options.max_length > 0, options.max_length, tf.int32.max)
         targets = self._targets(options.prefix, options.target_tag)
         prefixes = self._prefixes(segments, tokens, targets, limits)
@@ -338,7 +338,7 @@ class StringFunctions(tf.Module):
         sources = self._sources(text)
         located = self.splitter.locate(sources.texts, self._by_sentence(text))
         segments = located.segments
-        tags = sources.tags_of(segments.texts)
+        tags = sources.gather_tags(segments.texts)
         text_starts = (
             tf.zeros_like(segments.texts) if tags is None else tf.cast(tags >= 0, tf.int32)
         )
@@ -378,7 +378,9 @@ class StringFunctions(tf.Module):
         """The mean of the encoder's vectors over the tokens of each text."""
         sources = self._sources(text)
         segments = self.splitter.split(sources.texts, self._by_sentence(text))
-        source_ids = self._source_ids(with_tags(segments.tokens, sources.tags_of(segments.texts)))
+        source_ids = self._source_ids(
+            with_tags(segments.tokens, sources.gather_tags(segments.texts))
+        )
         spec = tf.TensorSpec([None, self.id_functions.model.d_model])
         (sums,) = self.id_functions.encode_ids.map([source_ids], [spec])
         counts = self.id_functions.shapes.num_tokens(source_ids)
@@ -395,7 +397,7 @@ class StringFunctions(tf.Module):
         """The answer of `n_best`."""
         sources = self._sources(text)
         segments = self.splitter.split(sources.texts, self._by_sentence(text))
-        tokens = with_tags(segments.tokens, sources.tags_of(segments.texts))
+        tokens = with_tags(segments.tokens, sources.gather_tags(segments.texts))
         inputs, width = [self._source_ids(tokens)], self.id_functions.num_hypotheses
         found = self._search(self.id_functions.search_ids, inputs, width)
         found = self._joined(segments, segments.refused, found)
@@ -435,7 +437,7 @@ class StringFunctions(tf.Module):
         longest = tf.reduce_max(counts)
         kept = tf.where(is_piece, ids, model.pad_id)[:, :longest]
         texts = self.target_tokenizer.detokenize(kept)
-        spans = spans_of(self.target_tokenizer, kept).without_edges(texts)
+        spans = find_spans(self.target_tokenizer, kept).without_edges(texts)
         padding = [[0, 0], [0, tf.shape(ids)[1] - longest]]
         return WrittenPieces(texts, counts, positions, *(tf.pad(part, padding) for part in spans))
 
@@ -510,7 +512,7 @@ class StringFunctions(tf.Module):
         tokens = tf.gather(tokens[:, :most], segments.texts)
         pad_id = self.id_functions.model.pad_id
         ids = tf.where(has_prefix[:, None], tokens.to_tensor(pad_id), pad_id)
-        tags = targets.tags_of(segments.texts)
+        tags = targets.gather_tags(segments.texts)
         if tags is not None:
             lengths = tf.where(has_prefix, tokens.row_lengths(), 0)
             ids = with_tags(tf.RaggedTensor.from_tensor(ids, lengths), tags).to_tensor(pad_id)

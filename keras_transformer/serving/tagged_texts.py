@@ -21,7 +21,7 @@ class TaggedTexts(NamedTuple):
     tags: tf.Tensor | None
     begins: tf.Tensor
 
-    def tags_of(self, texts: tf.Tensor) -> tf.Tensor | None:
+    def gather_tags(self, texts: tf.Tensor) -> tf.Tensor | None:
         """Returns the tags of segments, which belong to `texts` (segments,)."""
         return None if self.tags is None else tf.gather(self.tags, texts)
 

@@ -59,11 +59,11 @@ class BpeDropout:
             random: a `random.Random`, which draws alike in every process.
         """
         found: list[int] = []
-        for word in self._words_of(ids):
+        for word in self._split_words(ids):
             found += self._split_word(word, rate, random.random)
         return found
 
-    def _words_of(self, ids: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    def _split_words(self, ids: Iterable[int]) -> Iterator[tuple[int, ...]]:
         """Yields the ids word by word; what no merge makes, such as a byte, is one by itself."""
         word: tuple[int, ...] = ()
         for index in ids:

@@ -99,7 +99,7 @@ class CharacterTokenizer(Tokenizer):
         """Looks each code point up by binary search in the sorted ones."""
         code_points = np.array([ord(character) for character in self._characters], dtype="int32")
         points = tf.strings.unicode_decode(strings, "UTF-8")
-        return vocabulary.ids_of(points, code_points, self.unk_id)
+        return vocabulary.look_up_ids(points, code_points, self.unk_id)
 
     def tokenize_with_offsets_graph(
         self, strings: tf.Tensor

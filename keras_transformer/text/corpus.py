@@ -31,8 +31,8 @@ from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
     check_same_special_ids,
-    digest_of,
-    special_ids_of,
+    digest_tokenizer,
+    read_special_ids,
     tokenize_all,
 )
 
@@ -176,8 +176,8 @@ def prepare_corpus(
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     description: dict[str, Any] = {
-        "special_ids": special_ids_of(source_tokenizer),
-        "tokenizers": dict(zip(SIDES, map(digest_of, tokenizers), strict=True)),
+        "special_ids": read_special_ids(source_tokenizer),
+        "tokenizers": dict(zip(SIDES, map(digest_tokenizer, tokenizers), strict=True)),
     }
     told = {**filters._asdict(), "held_out": sorted(filters.held_out)}
     told |= {"weights": weights, "temperature": temperature}
@@ -284,7 +284,7 @@ def _tokenize(
 
     def missing() -> Iterator[Part]:
         for part in _read_parts(files):
-            path = tokenize.path_of(part)
+            path = tokenize.locate(part)
             made.append((part.file, path))
             if not path.exists():
                 yield part
@@ -363,7 +363,7 @@ class Tokenize:
     def __init__(self, folder: Path, tokenizers: Sequence[TokenizerLike], filters: Filters) -> None:
         self.folder, self.tokenizers, self.filters = folder, tokenizers, filters
 
-    def path_of(self, part: Part) -> Path:
+    def locate(self, part: Part) -> Path:
         """The file of a part."""
         return self.folder / f"{part.file}-{part.number}.npz"
 
@@ -402,7 +402,7 @@ class Tokenize:
             arrays[f"{name}.ids"] = store.flat[np.repeat(judged == 0, store.lengths)]
         data = io.BytesIO()
         np.savez(data, **arrays)
-        write_atomically(self.path_of(part), data.getvalue())
+        write_atomically(self.locate(part), data.getvalue())
         tell(len(reasons))
 
 

@@ -20,8 +20,8 @@ from keras_transformer.text.tokenization import (
     TaggedTokenizer,
     TokenizerLike,
     check_same_special_ids,
-    digest_of,
-    special_ids_of,
+    digest_tokenizer,
+    read_special_ids,
     tokenize_all,
 )
 
@@ -189,7 +189,7 @@ def _sides(
         for tokenizer, rate in zip(tokenizers, rates, strict=True)
     ]
     given = ("source_texts", source_texts), ("target_texts", target_texts)
-    if are_prepared(*given, special_ids=special_ids_of(tokenizers[0])):
+    if are_prepared(*given, special_ids=read_special_ids(tokenizers[0])):
         stores: Sequence[Any] = source_texts, target_texts
         _check_prepared(stores, tokenizers, tags)
     else:
@@ -227,10 +227,11 @@ def _check_prepared(
                 f"`{name}_tag` must be None for a prepared corpus: give it to `prepare_corpus`. "
                 f"Received: {name}_tag={tag!r}"
             )
-        if side.tokenizer != digest_of(tokenizer):
+        if side.tokenizer != digest_tokenizer(tokenizer):
             raise ValueError(
                 f"`{name}_texts` must be prepared with the tokenizer that is given. "
-                f"Received: a corpus of {side.tokenizer} and a tokenizer {digest_of(tokenizer)}"
+                f"Received: a corpus of {side.tokenizer} and a tokenizer "
+                f"{digest_tokenizer(tokenizer)}"
             )
 
 

@@ -116,13 +116,13 @@ def read_types(model: bytes) -> PieceTypes:
     numbers = {48: "pad_id", 46: "bos_id", 47: "eos_id"}  # of TrainerSpec
     for number, message in fields(model):
         if number == 1:  # of ModelProto: pieces
-            types.append(TYPES[type_of(message) - 1])
+            types.append(TYPES[read_type(message) - 1])
         elif number == 2:  # trainer_spec
             special |= {numbers[n]: value.decode() for n, value in fields(message) if n in numbers}
     return PieceTypes(types, special)
 
 
-def type_of(piece: bytes) -> int:
+def read_type(piece: bytes) -> int:
     """Returns the number of the type of a piece, a message of its text, score and type."""
     # Most are a text, with its length in one byte, and the five bytes of a score: they are NORMAL.
     if len(piece) > 1 and piece[1] < 0x80 and len(piece) == piece[1] + 7 and piece[-5] == 0x15:

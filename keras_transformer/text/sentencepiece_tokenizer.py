@@ -27,7 +27,7 @@ from keras_transformer.text.sentencepiece_library import (
 )
 from keras_transformer.text.strings import each_text, string_constant, text_list, valid_text
 from keras_transformer.text.tokenizer import Tokenizer
-from keras_transformer.text.vocabulary import SPECIAL_PIECES, fingerprints, ids_of
+from keras_transformer.text.vocabulary import SPECIAL_PIECES, fingerprints, look_up_ids
 
 MODEL_TYPES = ("bpe", "unigram")
 LOSSLESS_SETTINGS = {
@@ -416,7 +416,9 @@ class SentencePieceTokenizer(Tokenizer):
             with tf.init_scope():
                 prints = fingerprints(string_constant(from_text)).numpy()
             values = pieces.with_flat_values(fingerprints(pieces.flat_values))
-            return ids_of(values, prints, self.unk_id, np.array([*from_text.values()], "int32"))
+            return look_up_ids(
+                values, prints, self.unk_id, np.array([*from_text.values()], "int32")
+            )
         if from_model is not None:
             return tf.gather(tf.constant(from_model), pieces)
         return pieces

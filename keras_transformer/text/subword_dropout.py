@@ -42,7 +42,7 @@ class SubwordDropout:
         """Room for most passes: the tokens of each text in the first one, or without dropout."""
         texts = range(len(self.lengths))
         endless = np.full(len(texts), np.iinfo("int64").max)
-        return np.maximum(self.of_pass(0, lambda: endless).lengths_of(texts), self.lengths)
+        return np.maximum(self.of_pass(0, lambda: endless).count_tokens(texts), self.lengths)
 
     def of_pass(self, number: int, room: Callable[[], np.ndarray]) -> "SubwordPass":
         """The texts of pass `number`, none of more tokens than `room()` has for it."""
@@ -63,7 +63,7 @@ class SubwordPass:
         self._side, self._seed, self._longest = side, seed, longest
         self._drawn: dict[int, np.ndarray] = {}
 
-    def lengths_of(self, members: Iterable[int]) -> np.ndarray:
+    def count_tokens(self, members: Iterable[int]) -> np.ndarray:
         """The number of tokens of some texts, as an int array."""
         return np.array([len(self._ids(index)) for index in members], "int64")
 
@@ -77,7 +77,7 @@ class SubwordPass:
     ) -> np.ndarray:
         """Returns rows of tokens, as `TokenStore.padded`."""
         flat = np.concatenate([np.zeros(0, "int32"), *(self._ids(index) for index in members)])
-        store = TokenStore.of_lengths(flat, self.lengths_of(members))
+        store = TokenStore.of_lengths(flat, self.count_tokens(members))
         return store.padded(np.arange(len(members)), shape, pad_id, first_id, last_id)
 
     def _ids(self, index: int) -> np.ndarray:

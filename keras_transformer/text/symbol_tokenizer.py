@@ -114,7 +114,7 @@ class SymbolTokenizer(Tokenizer):
             prints = vocabulary.fingerprints(tf.constant(self._symbols)).numpy()
         symbols = tf.strings.split(strings)
         values = symbols.with_flat_values(vocabulary.fingerprints(symbols.flat_values))
-        return self._ordered(vocabulary.ids_of(values, prints, self.unk_id))
+        return self._ordered(vocabulary.look_up_ids(values, prints, self.unk_id))
 
     def tokenize_with_offsets_graph(
         self, strings: tf.Tensor

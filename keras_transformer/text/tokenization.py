@@ -68,12 +68,12 @@ def check_same_special_ids(
             )
 
 
-def special_ids_of(tokenizer: TokenizerLike) -> tuple[int, int, int]:
+def read_special_ids(tokenizer: TokenizerLike) -> tuple[int, int, int]:
     """Returns (pad_id, bos_id, eos_id)."""
     return int(tokenizer.pad_id), int(tokenizer.bos_id), int(tokenizer.eos_id)
 
 
-def digest_of(tokenizer: Any) -> str:
+def digest_tokenizer(tokenizer: Any) -> str:
     """Returns 16 characters that tell a tokenizer from others.
 
     Raises:

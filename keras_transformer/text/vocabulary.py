@@ -43,7 +43,7 @@ def most_frequent(
     return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]
 
 
-def ids_of(
+def look_up_ids(
     keys: tf.RaggedTensor,
     vocabulary_keys: np.ndarray,
     unk_id: int,

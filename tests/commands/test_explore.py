@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.recipes.attention_explorer import explore, page_of
+from keras_transformer.recipes.attention_explorer import explore, make_page
 from keras_transformer.recipes.watched_search import WatchedBeamSearch
 from tests.serving.trained import translator
 
@@ -18,7 +18,7 @@ def test_it_writes_the_page_and_says_the_translation(run_directory, figures, com
     own = translator()
     tokenizer = own.source_tokenizer
     data = explore(own.model, tokenizer, tokenizer, "abc", WatchedBeamSearch(2, 0.6))
-    assert output.read_text(encoding="utf-8") == page_of(data)
+    assert output.read_text(encoding="utf-8") == make_page(data)
     status, _, err = command("explore", run_directory, "a" * 101, "--output", output)
     assert status == 1
     assert err.startswith("error: `sentence` must have from 1 to 100 tokens")

@@ -49,8 +49,8 @@ def test_every_setting_has_an_option_with_a_help():
     ],
 )
 def test_the_help_shows_the_values_of_presets(name, told):
-    assert train.default_of(name).startswith(f" (default: {told}" if told else "")
-    assert bool(train.default_of(name)) is bool(told)
+    assert train.describe_default(name).startswith(f" (default: {told}" if told else "")
+    assert bool(train.describe_default(name)) is bool(told)
 
 
 def test_options_are_the_settings():

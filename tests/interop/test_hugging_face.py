@@ -14,8 +14,8 @@ from keras_transformer.interop.hugging_face import (  # noqa: E402
     our_weight,
     read_config,
 )
-from keras_transformer.interop.hugging_face_form import model_of  # noqa: E402
-from keras_transformer.interop.hugging_face_search import search_of  # noqa: E402
+from keras_transformer.interop.hugging_face_form import make_model  # noqa: E402
+from keras_transformer.interop.hugging_face_search import make_search  # noqa: E402
 from keras_transformer.interop.tensor_files import open_tensors  # noqa: E402
 from keras_transformer.interop.weights import (  # noqa: E402
     assign_weights,
@@ -75,7 +75,7 @@ def saved(name, folder, scale=5.0, **generation):
         # The positions of a model that was halved stay halved.
         theirs = type(theirs).from_pretrained(directory, dtype=torch.float32).eval()
     config = read_config(directory)
-    model = model_of(config)
+    model = make_model(config)
     tensors = open_tensors(directory)
     check_tensors(model, tensors)
     model.build()
@@ -110,7 +110,7 @@ def test_shapes_are_known_before_a_model_is_built(name):
     kind, settings = CONFIGURATIONS[name]
     from tests.interop.hugging_face_models import KINDS, SIZES
 
-    model = model_of({**KINDS[kind][0](**{**SIZES, **settings}).to_dict()})
+    model = make_model({**KINDS[kind][0](**{**SIZES, **settings}).to_dict()})
     shapes = weight_shapes(model)
     assert not model.built
     model.build()
@@ -138,7 +138,7 @@ def read_changed(directory, changes, config=None, leave_out=()):
     known = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     text = json.dumps({**known, **(config or {})})
     (directory / "config.json").write_text(text, encoding="utf-8")
-    model = model_of(read_config(directory))
+    model = make_model(read_config(directory))
     opened = open_tensors(directory)
     check_tensors(model, opened)
     model.build()
@@ -289,7 +289,7 @@ def test_translations_of_200_sentences_are_theirs(name, beams, tmp_path):
     )
     forced = 7 if CONFIGURATIONS[name][0] == "m2m_100" else None  # as the code of a language
     wanted, scores = their_search(theirs, sources, forced_bos_token_id=forced)
-    search = search_of(config, model)
+    search = make_search(config, model)
     prefix = None if forced is None else np.full((200, 1), forced)
     found = arrays(model.generate(sources, search, max_length=16, prefix_ids=prefix))
     ids = found.ids[:, 0, : wanted.shape[1]]

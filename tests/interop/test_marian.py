@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.interop import load_marian
-from keras_transformer.interop.marian import name_of
+from keras_transformer.interop.marian import convert_name
 from keras_transformer.layers import PositionalEncoding
 from keras_transformer.text import SentencePieceTokenizer
 
@@ -295,8 +295,9 @@ def test_without_a_model_it_says_what_must_be_there(tmp_path):
 
 
 def test_names_are_those_of_marian():
-    assert name_of("encoder/layer_4/attention/attention_output/bias", False) == "encoder_l5_self_bo"
-    assert name_of("decoder/layer_0/cross_attention_residual/norm/beta", True) == (
+    name = convert_name("encoder/layer_4/attention/attention_output/bias", False)
+    assert name == "encoder_l5_self_bo"
+    assert convert_name("decoder/layer_0/cross_attention_residual/norm/beta", True) == (
         "decoder_l1_context_Wo_ln_bias_pre"
     )
-    assert name_of("decoder/final_norm/gamma", True) == "decoder_top_ln_scale"
+    assert convert_name("decoder/final_norm/gamma", True) == "decoder_top_ln_scale"

@@ -10,7 +10,7 @@ import pytest
 
 from keras_transformer import BeamSearch, Transformer
 from keras_transformer.interop import save_ctranslate2, save_hugging_face
-from keras_transformer.interop.marian import is_of_tokens, name_of
+from keras_transformer.interop.marian import convert_name, is_of_tokens
 from keras_transformer.interop.weights import read_weights
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
@@ -106,7 +106,7 @@ def write_marian(translator, directory):
         if is_of_tokens(name):
             arrays["Wemb"] = values
         else:
-            arrays[name_of(name, False)] = values if values.ndim > 1 else values[None]
+            arrays[convert_name(name, False)] = values if values.ndim > 1 else values[None]
     np.savez(directory / "model.npz", **arrays)
     (directory / "source.spm").write_bytes(translator.source_tokenizer.model)
     lines = [f"{piece}: {n}\n" for n, piece in enumerate(translator.source_tokenizer.vocabulary)]

@@ -13,8 +13,8 @@ from keras_transformer import (
     BeamSearch,
     RecurrentSeq2Seq,
 )
-from keras_transformer.recipes.attention_explorer import page_of, write_page
-from keras_transformer.recipes.watched_search import WatchedBeamSearch, ids_of
+from keras_transformer.recipes.attention_explorer import make_page, write_page
+from keras_transformer.recipes.watched_search import WatchedBeamSearch, collect_ids
 from tests.backends import randomise
 from tests.recipes.explored_models import (
     BEAM,
@@ -72,7 +72,7 @@ def test_the_finished_hypotheses_are_those_that_generate_finds(make, options):
     for place, ids, length, score in zip(
         found, np.asarray(expected.ids)[0], lengths, np.asarray(expected.scores)[0], strict=False
     ):
-        assert ids_of(nodes, place)[1:] == ids[:length].tolist()
+        assert collect_ids(nodes, place)[1:] == ids[:length].tolist()
         assert nodes[place].score == pytest.approx(score, abs=1e-5)
         normaliser = ((5 + length) / 6) ** search.length_penalty
         assert nodes[place].total / normaliser == pytest.approx(score, abs=1e-4)
@@ -87,7 +87,7 @@ def test_every_hypothesis_has_the_log_probability_that_score_gives(seed):
     assert max(node.length for node in nodes) > 2
     for step in steps[1:4]:
         for place in (*step.live, *step.finished):
-            rescored = model.score(source_ids(), np.array([ids_of(nodes, place)[1:]]))
+            rescored = model.score(source_ids(), np.array([collect_ids(nodes, place)[1:]]))
             assert nodes[place].total == pytest.approx(float(rescored.log_prob[0]), abs=1e-4)
 
 
@@ -155,7 +155,7 @@ def test_the_weights_are_the_models_for_each_word_of_the_translation(options):
     search = WatchedBeamSearch(BEAM)
     model.generate(source_ids(), search)
     nodes, _ = search.hypotheses(model.bos_id)
-    inputs = np.array([ids_of(nodes, best)[:-1]])
+    inputs = np.array([collect_ids(nodes, best)[:-1]])
     of_source, of_target = model.self_attention_weights(source_ids(), inputs)
     cross = model.attention_weights(source_ids(), inputs)
     for layer in range(LAYERS):
@@ -227,13 +227,13 @@ def unpacked(data):
 
 def test_every_weight_from_0_to_1_can_be_packed():
     data = {**usual(), "encoder": [[list(range(1001))]]}
-    (held,) = re.findall(r'id="data">(.*?)</script>', page_of(data))
+    (held,) = re.findall(r'id="data">(.*?)</script>', make_page(data))
     assert unpacked(json.loads(held)) == json.loads(json.dumps(data))
 
 
 def test_hostile_text_stays_text():
     data = {**usual(), "sentence": HOSTILE, "source": [HOSTILE, "<b>"]}
-    page = page_of(data)
+    page = make_page(data)
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
     (held,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
@@ -244,7 +244,7 @@ def test_a_page_takes_about_one_byte_a_weight():
     data, weights = usual(), np.full((LAYERS, HEADS, 1000), 1)
     node = {**data["nodes"][0], "weights": {"cross": weights.tolist()}}
     small, large = (
-        len(page_of({**data, "nodes": [first, *data["nodes"][1:]]}).encode())
+        len(make_page({**data, "nodes": [first, *data["nodes"][1:]]}).encode())
         for first in (data["nodes"][0], node)
     )
     assert large - small < 1.05 * weights.size
@@ -254,7 +254,7 @@ def test_an_output_that_cannot_be_written_leaves_the_page_that_is_there(tmp_path
     file = tmp_path / "page.html"
     write_page(file, usual())
     before = file.read_bytes()
-    assert before.decode("utf-8") == page_of(usual())
+    assert before.decode("utf-8") == make_page(usual())
     with pytest.raises(ValueError, match="surrogates not allowed"):
         write_page(file, {**usual(), "sentence": "a\ud800"})
     assert file.read_bytes() == before
@@ -262,7 +262,7 @@ def test_an_output_that_cannot_be_written_leaves_the_page_that_is_there(tmp_path
 
 
 def test_the_page_names_nothing_outside_of_itself():
-    page = page_of(usual())
+    page = make_page(usual())
     assert "{{" not in page
     assert not re.search(r"https?:|//\w|\bsrc=|@import|url\(|fetch\(|XMLHttp|import\(", page)
     assert re.findall(r'href="([^"]*)"', page) == ["data:,"]  # the icon: none

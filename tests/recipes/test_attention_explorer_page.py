@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import RecurrentSeq2Seq
-from keras_transformer.recipes.attention_explorer import explore, page_of
+from keras_transformer.recipes.attention_explorer import explore, make_page
 from keras_transformer.recipes.watched_search import WatchedBeamSearch
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
@@ -77,7 +77,7 @@ def opened(browser, tmp_path):
 
     def open_page(data):
         file = tmp_path / "page.html"
-        file.write_text(page_of(data), encoding="utf-8")
+        file.write_text(make_page(data), encoding="utf-8")
         return Page(browser, file)
 
     yield open_page
@@ -281,7 +281,7 @@ def test_hostile_text_is_shown_as_text(browser, data, tmp_path):
     hostile = "</script><script>document.title = 'broken'</script><b>&amp;"
     changed = {**data, "sentence": hostile, "source": [hostile, *data["source"][1:]]}
     file = tmp_path / "page.html"
-    file.write_text(page_of(changed), encoding="utf-8")
+    file.write_text(make_page(changed), encoding="utf-8")
     page = Page(browser, file)
     assert page.texts("#source .word span")[0] == hostile
     assert browser.title == f"Attention: {hostile}"

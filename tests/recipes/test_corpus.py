@@ -1,6 +1,6 @@
 import pytest
 
-from keras_transformer.recipes.corpus import digest_of, read_corpus, split_sides
+from keras_transformer.recipes.corpus import digest_pairs, read_corpus, split_sides
 from keras_transformer.recipes.settings import Settings
 
 
@@ -55,8 +55,8 @@ def test_dates_are_made_and_the_seed_decides_which(monkeypatch):
 def test_a_digest_tells_pairs_from_others():
     pairs = [("a", "b"), ("c", "d")]
     others = [[("c", "d"), ("a", "b")], [("a", "b")], [("ab", ""), ("c", "d")], [("a", "b\udcff")]]
-    assert digest_of(pairs) == digest_of([list(pair) for pair in pairs]) != ""
-    assert len({digest_of(other) for other in [pairs, *others]}) == 5
+    assert digest_pairs(pairs) == digest_pairs([list(pair) for pair in pairs]) != ""
+    assert len({digest_pairs(other) for other in [pairs, *others]}) == 5
 
 
 def test_sides_are_split_also_of_no_pairs():

@@ -15,7 +15,7 @@ from keras_transformer.recipes.run_directory import (
     CheckLoss,
     KeepHistory,
     RunDirectory,
-    languages_of,
+    find_languages,
 )
 from keras_transformer.recipes.run_files import read_run
 from keras_transformer.recipes.runs import load_translator
@@ -191,10 +191,10 @@ def test_what_a_run_found_out_stays_when_it_goes_on(directory):
 
 
 def test_languages_are_locales_or_the_endings_of_two_files():
-    assert languages_of(Settings.from_preset()) == {"source": "en", "target": "fr"}
+    assert find_languages(Settings.from_preset()) == {"source": "en", "target": "fr"}
     files = Settings.from_preset(train=("train.en", "b/train.de.gz"))
-    assert languages_of(files) == {"source": "en", "target": "de"}
-    assert languages_of(Settings.from_preset(train="a.tsv")) == {"source": "", "target": ""}
+    assert find_languages(files) == {"source": "en", "target": "de"}
+    assert find_languages(Settings.from_preset(train="a.tsv")) == {"source": "", "target": ""}
 
 
 def test_somebody_elses_directory_is_left_alone(tmp_path):

@@ -9,7 +9,7 @@ from keras_transformer.recipes.run_files import find_export
 from keras_transformer.recipes.runs import (
     load_translator,
     open_signatures,
-    search_of,
+    read_search,
     splits_sentences,
 )
 from keras_transformer.recipes.settings import Settings
@@ -79,9 +79,9 @@ def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
 
 def test_the_search_of_a_card_is_one_of_the_package():
     own = {"class": "BeamSearch", "settings": BeamSearch(3, 1.5).get_config()}
-    assert search_of({"search": own}).get_config() == BeamSearch(3, 1.5).get_config()
+    assert read_search({"search": own}).get_config() == BeamSearch(3, 1.5).get_config()
     with pytest.raises(ValueError, match="a class of its own, Mine"):
-        search_of({"search": {"class": "Mine", "settings": {}}})
+        read_search({"search": {"class": "Mine", "settings": {}}})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.serving import Translator, export_litert, export_onnx
-from keras_transformer.serving.portable_files import settings_of
+from keras_transformer.serving.portable_files import collect_settings
 from keras_transformer.serving.portable_translator import PortableTranslator
 from keras_transformer.text import SentencePieceTokenizer
 from tests.serving.trained import spaced, translator, translator_of_reversed_symbols, words
@@ -185,7 +185,7 @@ def test_a_lossless_vocabulary_and_tags_are_read_alike(write, tmp_path):
 def test_a_program_knows_whether_the_translator_divides_texts(divides):
     made = translator()
     again = Translator(made.model, made.source_tokenizer, split_sentences=divides)
-    assert settings_of(again)["split_sentences"] is divides
+    assert collect_settings(again)["split_sentences"] is divides
 
 
 @pytest.mark.parametrize("function", [export_litert, export_onnx])
@@ -204,7 +204,7 @@ def test_a_failed_export_leaves_nothing_behind(module, function, tmp_path, monke
     package = f"keras_transformer.serving.{module}_export"
     monkeypatch.setattr(f"{package}.write_portable_files", fail)
     if module == "litert":
-        monkeypatch.setattr(f"{package}.functions_of", lambda model: {})
+        monkeypatch.setattr(f"{package}.make_functions", lambda model: {})
     else:
         pytest.importorskip("onnx")
     with pytest.raises(OSError, match="disk full"):

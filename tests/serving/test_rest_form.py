@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from keras_transformer.serving.rest_form import Refused, answer_of, inputs_of
+from keras_transformer.serving.rest_form import Refused, make_answer, read_inputs
 from keras_transformer.serving.signature_runner import Signature, Spec
 
 TEXT = Spec("string", (None,))
@@ -21,7 +21,7 @@ SIGNATURES = {
 
 
 def read(**request):
-    name, inputs, by_rows = inputs_of(json.dumps(request), SIGNATURES)
+    name, inputs, by_rows = read_inputs(json.dumps(request), SIGNATURES)
     return name, {key: array.tolist() for key, array in inputs.items()}, by_rows
 
 
@@ -41,7 +41,7 @@ def test_columns_are_lists_or_an_object_of_them():
 
 def test_numbers_have_the_type_of_their_input():
     rows = [{"text": "a", "most": 2, "rate": 1}, {"text": "b", "most": 0, "rate": 0.5}]
-    name, inputs, _ = inputs_of(
+    name, inputs, _ = read_inputs(
         json.dumps({"signature_name": "translate", "instances": rows}), SIGNATURES
     )
     assert name == "translate"
@@ -92,18 +92,18 @@ def test_numbers_have_the_type_of_their_input():
 )
 def test_what_is_not_understood_is_refused_with_the_rule(request_, reason):
     with pytest.raises(Refused, match=reason) as refusal:
-        inputs_of(json.dumps(request_), SIGNATURES)
+        read_inputs(json.dumps(request_), SIGNATURES)
     assert refusal.value.status == 400
 
 
 def test_what_is_no_json_is_refused():
     for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000):
         with pytest.raises(Refused, match="must be JSON"):
-            inputs_of(body, SIGNATURES)
+            read_inputs(body, SIGNATURES)
 
 
 def test_a_lone_surrogate_is_replaced():
-    assert inputs_of(rb'{"instances": ["\ud800a"]}', SIGNATURES)[1]["text"].tolist() == [
+    assert read_inputs(rb'{"instances": ["\ud800a"]}', SIGNATURES)[1]["text"].tolist() == [
         b"\xef\xbf\xbda"
     ]
 
@@ -114,10 +114,10 @@ def test_answers_come_as_they_were_asked_for():
         "translations": np.array([[b"a", b"\xc3\xa9"]], object),
     }
     row = {"scores": [0.5, -1.0], "translations": ["a", "é"]}
-    assert answer_of(outputs, True) == {"predictions": [row]}
-    assert answer_of(outputs, False) == {"outputs": {key: [row[key]] for key in row}}
-    assert answer_of({"only": np.array([1, 2])}, True) == {"predictions": [1, 2]}
-    assert answer_of({"only": np.array([1, 2])}, False) == {"outputs": [1, 2]}
+    assert make_answer(outputs, True) == {"predictions": [row]}
+    assert make_answer(outputs, False) == {"outputs": {key: [row[key]] for key in row}}
+    assert make_answer({"only": np.array([1, 2])}, True) == {"predictions": [1, 2]}
+    assert make_answer({"only": np.array([1, 2])}, False) == {"outputs": [1, 2]}
     with pytest.raises(Refused, match="not a number") as refusal:
-        answer_of({"score": np.array([1.0, np.nan])}, True)
+        make_answer({"score": np.array([1.0, np.nan])}, True)
     assert refusal.value.status == 500

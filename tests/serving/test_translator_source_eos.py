@@ -9,7 +9,7 @@ import pytest
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.serving.model_card import text_conventions
-from keras_transformer.serving.portable_files import settings_of
+from keras_transformer.serving.portable_files import collect_settings
 from keras_transformer.text import CharacterTokenizer
 
 LETTERS = CharacterTokenizer("abcdefg")
@@ -72,8 +72,8 @@ def test_one_more_token_is_read_at_once(model, without):
 
 def test_what_is_said_of_it_is_true(model, without):
     assert text_conventions(without)["input"][-1].startswith("A text of more than 32 tokens")
-    assert settings_of(without)["source_eos"] is False
-    assert settings_of(translator_of(model))["source_eos"] is True
+    assert collect_settings(without)["source_eos"] is False
+    assert collect_settings(translator_of(model))["source_eos"] is True
     with pytest.raises(ValueError, match="`source_eos` must be.*source_eos='no'"):
         translator_of(model, source_eos="no")
 

@@ -328,7 +328,7 @@ def test_processes_that_are_killed_cost_what_they_were_doing(
     tokenize, calls = corpus.Tokenize.__call__, itertools.count()
 
     def counted(self, part, tell):
-        assert self.path_of(part).name not in times
+        assert self.locate(part).name not in times
         next(calls)
         tokenize(self, part, tell)
 
