@@ -24,7 +24,7 @@ import time
 
 import numpy as np
 
-from benchmarks.timing import lines_of
+from benchmarks.timing import collect_lines
 
 # fmt: off
 SIZES = {
@@ -102,7 +102,7 @@ def our_training(size: str, distributed: bool = False, corpus: bool = False) -> 
 
     source = endless
     if corpus:
-        pairs, source = corpus_of(data, rows), read
+        pairs, source = write_corpus(data, rows), read
     quiet = dict(verbose=0, shuffle=False)
     begun = time.perf_counter()
     model.fit(source(1), steps_per_epoch=1, **quiet)
@@ -117,7 +117,7 @@ def our_training(size: str, distributed: bool = False, corpus: bool = False) -> 
     return line | ({"batch_share": round(made / 5 / steps / seconds, 4)} if corpus else {})
 
 
-def corpus_of(data: list, rows: int):
+def write_corpus(data: list, rows: int):
     """A `PairDataset` of the same ids, read from files that are mapped into memory."""
     from keras_transformer.batches import PairDataset
     from keras_transformer.batches.prepared_corpus import PreparedSide
@@ -176,20 +176,20 @@ def torch_training(size: str, compiled: bool) -> dict:
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, (0.9, 0.98), 1e-9, fused=True)
     data = [[torch.from_numpy(part).long().to(device) for part in batch] for batch in batches(rows)]
 
-    def loss_of(sources, inputs, outputs):
+    def compute_loss(sources, inputs, outputs):
         with torch.autocast(device, torch.bfloat16):
             logits = model(sources, inputs)
             return nn.functional.cross_entropy(
                 logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD, label_smoothing=0.1
             )
 
-    loss_of = torch.compile(loss_of) if compiled else loss_of
+    compute_loss = torch.compile(compute_loss) if compiled else compute_loss
 
     def steps(number):
         begun = time.perf_counter()
         for index in range(number):
             optimizer.zero_grad(set_to_none=True)
-            loss = loss_of(*data[index % NUM_BATCHES])
+            loss = compute_loss(*data[index % NUM_BATCHES])
             loss.backward()
             optimizer.step()
         float(loss)
@@ -239,13 +239,13 @@ def our_decoding(size: str, beam: int, batch: int) -> dict:
         with keras.StatelessScope(state_mapping=pairs):
             return model.generate(ids, search, max_length=LENGTH)
 
-    ids = source_of(batch)
+    ids = draw_source(batch)
     begun = time.perf_counter()
     lengths = np.asarray(run(weights, ids).lengths)
     first = time.perf_counter() - begun
     if lengths.min() < LENGTH - 1:
         raise ValueError(f"every output must have {LENGTH} tokens. Received: {lengths.min()}")
-    seconds = median_of(lambda: run(weights, ids).ids.block_until_ready())
+    seconds = measure_median(lambda: run(weights, ids).ids.block_until_ready())
     return decoding_line(batch, seconds, first, jax.devices()[0].device_kind)
 
 
@@ -272,7 +272,7 @@ def hugging_face_decoding(size: str, beam: int, batch: int) -> dict:
     )  # fmt: skip
     torch.manual_seed(1)
     model = MarianMTModel(config).to(device, torch.bfloat16).eval()
-    ids = torch.from_numpy(source_of(batch)).long().to(device)
+    ids = torch.from_numpy(draw_source(batch)).long().to(device)
 
     def run():
         with torch.inference_mode():
@@ -286,15 +286,15 @@ def hugging_face_decoding(size: str, beam: int, batch: int) -> dict:
         raise ValueError(f"every output must have {LENGTH} tokens.")
     first = time.perf_counter() - begun
     name = torch.cuda.get_device_name() if device == "cuda" else device
-    return decoding_line(batch, median_of(run), first, name)
+    return decoding_line(batch, measure_median(run), first, name)
 
 
-def source_of(batch: int) -> np.ndarray:
+def draw_source(batch: int) -> np.ndarray:
     """Source ids without padding."""
     return np.random.default_rng(1).integers(4, VOCAB_SIZE, (batch, LENGTH), "int32")
 
 
-def median_of(function) -> float:
+def measure_median(function) -> float:
     """Median seconds of a call, warm."""
     taken, started = [], time.perf_counter()
     while len(taken) < 3 or time.perf_counter() - started < SECONDS / 4:
@@ -361,7 +361,7 @@ def main() -> None:
     for _ in range(args.rounds):
         for arguments in measurements(args.what, args.size, args.only):
             command = [sys.executable, "-m", "benchmarks.accelerator", "--measure", *arguments]
-            for line in lines_of(command, environment):
+            for line in collect_lines(command, environment):
                 print(json.dumps(line), flush=True)
                 found.setdefault(tuple(arguments), []).append(line)
     for arguments, lines in found.items():

@@ -101,7 +101,7 @@ def run(command, kill_after=None, output=None):
         thread = threading.Thread(target=lambda: reader.append(running.stdout.read()))
         thread.start()
         while running.poll() is None:
-            children = children_of(running.pid)
+            children = list_children(running.pid)
             samples.append((time.monotonic(), max(map(anonymous, children), default=0)))
             if kill_after and not killed and len(list(output.glob("*.txt"))) >= kill_after:
                 os.kill(children[0], signal.SIGKILL)
@@ -117,7 +117,7 @@ def run(command, kill_after=None, output=None):
     return {"seconds": end - begun, "memory": memory, "printed": reader[0]}, killed
 
 
-def children_of(pid):
+def list_children(pid):
     """The processes that a process has started."""
     found = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for path in found for child in path.read_text(encoding="utf-8").split()]

@@ -63,12 +63,12 @@ def main():
     texts = functools.cache(lambda: Texts(args))  # read when something is missing
     for seed in args.seeds:
         for name in args.models:
-            key = key_of(args, name, seed)
+            key = make_key(args, name, seed)
             if not results.find(key):
                 results.add(key, train_and_test(name, seed, args, texts()))
                 keras.utils.clear_session()
     rows = {
-        name: [results.find(key_of(args, name, seed)) for seed in args.seeds]
+        name: [results.find(make_key(args, name, seed)) for seed in args.seeds]
         for name in args.models
     }
     print_tables(rows, quality_name(args))
@@ -97,20 +97,25 @@ def parse_arguments():
     return args
 
 
-def key_of(args, name, seed):
+def make_key(args, name, seed):
     """What a result is found by: every setting of the data, the model and its training."""
     settings = {setting: getattr(args, setting) for setting in SETTINGS}
-    return {"model": name, "seed": seed, **settings, "recipe": {**data_of(args), **sizes_of(name)}}
+    return {
+        "model": name,
+        "seed": seed,
+        **settings,
+        "recipe": {**describe_data(args), **describe_model(name)},
+    }
 
 
-def data_of(args):
+def describe_data(args):
     """The settings of the texts: those of the dates, or the last two parts of each file's path."""
     if args.source is None:
         return {"dates": DATES, "tokenizer": DATES_TOKENIZER}
     return {file: "/".join(Path(getattr(args, file)).parts[-2:]) for file in FILES}
 
 
-def sizes_of(name):
+def describe_model(name):
     """The settings of a model and of its training."""
     sizes = TRANSFORMER if name == "Transformer" else {"attention": MODELS[name], **RECURRENT}
     return {**sizes, **RECIPE, **experiments.ADAM}
@@ -190,7 +195,7 @@ def train_and_test(name, seed, args, texts):
         "training_cpu_seconds": round(training[1], 1),
         "epoch_seconds": round(a_pass[0], 1),
         "epoch_cpu_seconds": round(a_pass[1], 1),
-        **times_of(translator, texts),
+        **measure_times(translator, texts),
         "lengths": texts.lengths.tolist(),
         "qualities": qualities,
     }
@@ -207,7 +212,7 @@ def new_model(name, vocab_size):
     return model
 
 
-def times_of(translator, texts):
+def measure_times(translator, texts):
     """Milliseconds a sentence of a compiled search, alone and among all, by both clocks."""
     alone, among = list(texts.sources[:NUM_ALONE]), list(texts.sources)
     translator(alone[:1])

@@ -30,7 +30,7 @@ def length_bins(lengths):
     return list(zip(map(int, starts), map(int, edges[1:]), strict=True))
 
 
-def label_of(low, high):
+def label_bin(low, high):
     """A bin as people write it."""
     return f"{low}" if low == high else f"{low}-{high}"
 
@@ -42,14 +42,14 @@ def by_length(rows):
     return np.array([bootstrap([values[inside] for values in qualities]) for inside in bins])
 
 
-def lengths_of(rows):
+def read_lengths(rows):
     """The lengths of the test sentences, the same for every model."""
     return np.array(next(iter(rows.values()))[0]["lengths"])
 
 
 def print_tables(rows, quality_name):
     """Prints the quality of each model, then its times."""
-    bins = [label_of(*ends) for ends in length_bins(lengths_of(rows))]
+    bins = [label_bin(*ends) for ends in length_bins(read_lengths(rows))]
     bins[0] += " tokens"
     lines = []
     for name, found in rows.items():
@@ -60,12 +60,13 @@ def print_tables(rows, quality_name):
     head = ["model", "parameters", f"{quality_name}{unit}", "95 % interval", *bins]
     experiments.print_markdown(head, lines)
     lines = [
-        [name, *(time_of(found, *keys) for keys in TIMES.values())] for name, found in rows.items()
+        [name, *(format_time(found, *keys) for keys in TIMES.values())]
+        for name, found in rows.items()
     ]
     experiments.print_markdown(["model", *TIMES], lines)
 
 
-def time_of(rows, wall, cpu, digits):
+def format_time(rows, wall, cpu, digits):
     """A mean time of the wall clock, and in brackets that of the processor."""
     wall, cpu = (np.mean([row[key] for row in rows]) for key in (wall, cpu))
     return f"{wall:.{digits}f} ({cpu:.{digits}f})"
@@ -74,7 +75,7 @@ def time_of(rows, wall, cpu, digits):
 def draw(rows, quality_name, path):
     """Draws the quality by length of the source, and in a second panel what a pass costs."""
     figure, panels = experiments.new_panels(2, width=5.6, height=4.2)
-    bins = length_bins(lengths_of(rows))
+    bins = length_bins(read_lengths(rows))
     shifts = np.linspace(-0.25, 0.25, len(rows))
     for (name, found), shift in zip(rows.items(), shifts, strict=True):
         color, marker = STYLES[name]
@@ -87,7 +88,7 @@ def draw(rows, quality_name, path):
         cost = np.mean([row["epoch_cpu_seconds"] for row in found])
         errors = [[mean - low], [high - mean]]
         panels[1].errorbar(cost, mean, errors, capsize=3, linestyle="none", **style)
-    panels[0].set_xticks(range(len(bins)), [label_of(*ends) for ends in bins])
+    panels[0].set_xticks(range(len(bins)), [label_bin(*ends) for ends in bins])
     panels[0].set(xlabel="length of the source (tokens)", ylabel=f"{quality_name} (%)")
     panels[1].set(
         xlabel="seconds of the processor for a pass of the data", ylabel="all lengths (%)"

@@ -28,7 +28,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.timing import THREADS, lines_of, threads_of
+from benchmarks.timing import THREADS, choose_threads, collect_lines
 from keras_transformer.processor import processor_features, processor_kind
 
 # Each peer: name, script, its options, and the searches it runs at which size.
@@ -245,14 +245,14 @@ def figures(lines, batches):
     """The best speed of the lines at each batch, and the peak memory that goes with the last."""
     fastest = {}
     for line in lines:
-        if speed_of(line) > speed_of(fastest.get(line["batch"], {})):
+        if read_speed(line) > read_speed(fastest.get(line["batch"], {})):
             fastest[line["batch"]] = line
     last = fastest.get(batches[-1], {})
-    speeds = [speed_of(fastest.get(batch, {})) for batch in batches]
+    speeds = [read_speed(fastest.get(batch, {})) for batch in batches]
     return Measured(speeds, last.get("peak_mebibytes", last.get("peak_rss_mb", 0)))
 
 
-def speed_of(line):
+def read_speed(line):
     """Tokens a second of a line of ours or of a peer's."""
     return line.get("tokens_per_second", line.get("tok_s", 0))
 
@@ -261,7 +261,7 @@ def ours(job, args, batches=BATCHES):
     """The lines printed by a job of `benchmarks.ours_decoding`."""
     command = [sys.executable, "-m", "benchmarks.ours_decoding", *job]
     command += ["--seconds", str(args.seconds), "--batches", *map(str, batches)]
-    return lines_of(command, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+    return collect_lines(command, {"TF_CPP_MIN_LOG_LEVEL": "3"})
 
 
 def peer(name, size, beam, args):
@@ -269,13 +269,13 @@ def peer(name, size, beam, args):
     script, options = PEERS[name]
     command = [args.peer_python, script, "--models", f"{size}8k", "--beams", str(beam), *options]
     command += ["--batches", ",".join(map(str, BATCHES)), "--budget", str(args.seconds)]
-    settings = [(threads_of(script), [])]
+    settings = [(choose_threads(script), [])]
     if script.startswith("ctranslate2"):
         settings.append(({**THREADS, "CT2_USE_MKL": "0"}, []))
         settings.append(({"OMP_NUM_THREADS": "1"}, ["--threads", "1", "--inter", "2"]))
     found = []
     for environment, more in settings:
-        found += lines_of([*command, *more], environment, cwd=args.peers)
+        found += collect_lines([*command, *more], environment, cwd=args.peers)
     return found
 
 

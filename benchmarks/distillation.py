@@ -67,8 +67,8 @@ def main():
     results = Results(args.results)
     for task in TASKS:
         if epochs := getattr(args, task):
-            settings = settings_of(task, args.data, epochs)
-            key = {"experiment": f"distillation {task}", "recipe": recipe_of(settings)}
+            settings = make_settings(task, args.data, epochs)
+            key = {"experiment": f"distillation {task}", "recipe": describe_recipe(settings)}
             if results.find(key) is None:
                 runs = train_all(settings, args.runs / task)
                 rows = measure_all(settings, runs, args.runs / task, TASKS[task])
@@ -77,22 +77,24 @@ def main():
     report(results, args.picture)
 
 
-def settings_of(task, data, epochs):
+def make_settings(task, data, epochs):
     """The settings of the teacher. Validation pairs are the test of the runs on Multi30K."""
     files = {}
     if task == "multi30k":
-        files = {part: pair_of(data, name) for part, name in (("train", "train"), ("test", "val"))}
+        files = {
+            part: name_pair(data, name) for part, name in (("train", "train"), ("test", "val"))
+        }
         files["validation"] = files["test"]
     recipe = dict(RECIPES[task], num_layers=4, epochs=epochs, **files)
     return Settings.from_preset(recipe.pop("preset"), **recipe)
 
 
-def pair_of(data, name):
+def name_pair(data, name):
     """The English and the German file of a part."""
     return tuple(str(data / f"{name}.{language}") for language in ("en", "de"))
 
 
-def recipe_of(settings):
+def describe_recipe(settings):
     """What tells a result from others: the settings without the places of files."""
     changes = settings.changes()
     return {n: v for n, v in changes.items() if n not in ("train", "validation", "test")}
@@ -135,13 +137,13 @@ def measure_all(settings, runs, folder, metric):
     test = corpus.test[:NUM_TEST]
     if settings.train:
         data = Path(settings.train[0]).parent
-        test = read_pairs(*pair_of(data, "test_2016_flickr"))
+        test = read_pairs(*name_pair(data, "test_2016_flickr"))
     # Each in a process of its own: one has no room for what XLA compiles for all of them.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
         quality = {}
         for key, export in exports.items():
-            task = pool.submit(quality_of, export, test, metric, settings.lowercase)
+            task = pool.submit(measure_quality, export, test, metric, settings.lowercase)
             quality[key] = task.result()
             print(f"{', '.join(key)}: {metric} {quality[key]:.2f} on the test", flush=True)
     translators = {key: open_translator(export) for key, export in exports.items()}
@@ -172,7 +174,7 @@ def measure_speed(translators, tokenizer, pairs, size):
     return {key: tokens[key] / taken[key] * 1000 for key in translators}
 
 
-def quality_of(export, pairs, metric, lowercase):
+def measure_quality(export, pairs, metric, lowercase):
     """Exact match or lower-cased BLEU of an export."""
     sources, references = split_sides(pairs)
     translate = open_translator(export)
@@ -184,21 +186,21 @@ def quality_of(export, pairs, metric, lowercase):
 def report(results, picture):
     """Prints a table of each task, and draws quality against speed."""
     tasks = {
-        task: {cells_of(row): row for row in results.rows if row["experiment"].endswith(task)}
+        task: {read_cells(row): row for row in results.rows if row["experiment"].endswith(task)}
         for task in TASKS
     }
     for task, rows in tasks.items():
         if rows:
-            experiments.print_markdown(*table_of(rows, TASKS[task]))
+            experiments.print_markdown(*make_table(rows, TASKS[task]))
     draw({task: rows for task, rows in tasks.items() if rows}, picture)
 
 
-def cells_of(row):
+def read_cells(row):
     """What a row is of: layers, what they learn from, and weights."""
     return row["model"], row["options"]["learns from"], row["options"]["weights"]
 
 
-def table_of(rows, metric):
+def make_table(rows, metric):
     """The head and the lines of a table, a line for each model."""
     speeds = [f"tokens a second at batch {size}" for size in TEXTS]
     names = [f"{metric}, test", *speeds]

@@ -57,7 +57,7 @@ def main():
     train_here(args, there["translations"])
 
 
-def texts_of(args, split, limit=None):
+def read_texts(args, split, limit=None):
     """The sentences of both sides."""
     return [
         (args.data / f"{split}.{language}").read_text(encoding="utf-8").splitlines()[:limit]
@@ -65,7 +65,7 @@ def texts_of(args, split, limit=None):
     ]
 
 
-def bleu_of(translations, references):
+def score_bleu(translations, references):
     """sacreBLEU's score."""
     import sacrebleu
 
@@ -96,7 +96,7 @@ def train_there(args):
     model = transformers.MarianMTModel(config)
 
     def rows(split, limit=None):
-        source, target = texts_of(args, split, limit)
+        source, target = read_texts(args, split, limit)
         return [
             dict(zip(("input_ids", "labels"), pair, strict=True))
             for pair in zip(
@@ -129,7 +129,7 @@ def train_there(args):
     path = directory / "generation_config.json"
     path.write_text(json.dumps(generation), encoding="utf-8")
     model = transformers.MarianMTModel.from_pretrained(directory).eval()
-    source, target = texts_of(args, "val")
+    source, target = read_texts(args, "val")
     translations, total, count = [], 0.0, 0
     with torch.no_grad():
         for first in range(0, len(source), 64):
@@ -140,7 +140,7 @@ def train_there(args):
             labels = torch.tensor([row["labels"]])
             loss = model(input_ids=torch.tensor([row["input_ids"]]), labels=labels).loss
             total, count = total + float(loss) * labels.numel(), count + labels.numel()
-    figures = {"loss": total / count, "bleu": bleu_of(translations, target)}
+    figures = {"loss": total / count, "bleu": score_bleu(translations, target)}
     figures |= {"translations": translations}
     (args.output / "there.json").write_text(json.dumps(figures), encoding="utf-8")
 
@@ -152,7 +152,7 @@ def write_tokenizer(args, directory):
 
     directory.mkdir(parents=True, exist_ok=True)
     lines = args.output / "train.txt"
-    lines.write_text("\n".join(sum(texts_of(args, "train"), [])), encoding="utf-8")
+    lines.write_text("\n".join(sum(read_texts(args, "train"), [])), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
         input=str(lines), model_prefix=str(args.output / "joint"), vocab_size=args.vocab_size,
         character_coverage=1.0, minloglevel=2,
@@ -189,11 +189,11 @@ def train_here(args, theirs):
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
 
     def dataset(split, limit=None, **settings):
-        sides = texts_of(args, split, limit)
+        sides = read_texts(args, split, limit)
         return translation_dataset(*sides, *tokenizers, tokens_per_batch=2048, **settings)
 
     validation = dataset("val", shuffle=False, verbose=False)
-    source, target = texts_of(args, "val")
+    source, target = read_texts(args, "val")
     model.compile(
         FusedAdam(5e-4, beta_2=0.98, epsilon=1e-9),
         MaskedCrossentropy(pad_id=model.pad_id),
@@ -203,7 +203,7 @@ def train_here(args, theirs):
     def report(name):
         perplexity = model.evaluate(validation, verbose=0, return_dict=True)["perplexity"]
         found = translator(source)
-        loss, bleu = np.log(perplexity), bleu_of(found, target)
+        loss, bleu = np.log(perplexity), score_bleu(found, target)
         print(f"{name}: validation loss {loss:.4f}, BLEU {bleu:.2f}", flush=True)
         return found
 
@@ -228,7 +228,7 @@ def train_here(args, theirs):
     differences = []
     for number in plain:
         before, after = (
-            logits_of(one, source[number], target[number]) for one in (translator, extended)
+            compute_logits(one, source[number], target[number]) for one in (translator, extended)
         )
         differences.append(np.abs(after[..., : before.shape[-1]] - before).max())
     print(
@@ -236,7 +236,8 @@ def train_here(args, theirs):
         f"them the logits of the old ones differ by at most {max(differences):.1e}"
     )
     data = translation_dataset(
-        *texts_of(args, "train", args.pairs), extended.source_tokenizer, extended.target_tokenizer,
+        *read_texts(args, "train", args.pairs),
+        extended.source_tokenizer, extended.target_tokenizer,
         tokens_per_batch=2048, seed=1, verbose=False,
     )  # fmt: skip
     rate = float(model.optimizer.learning_rate)
@@ -244,7 +245,7 @@ def train_here(args, theirs):
     extended.model.fit(data, epochs=1, verbose=0, shuffle=False)
     found = extended(source)
     places = [number for number, text in enumerate(source) if number not in set(plain)]
-    print(f"extended, after an epoch: BLEU {bleu_of(found, target):.2f}", flush=True)
+    print(f"extended, after an epoch: BLEU {score_bleu(found, target):.2f}", flush=True)
     for name in ("extended", "export"):  # of an earlier run
         shutil.rmtree(args.output / name, ignore_errors=True)
     extended.export(args.output / "extended", verbose=False)
@@ -256,13 +257,13 @@ def train_here(args, theirs):
     translator.export(exported, verbose=False)
     signature = load(exported).signatures["serving_default"]
     for split in ("val", "test_2016_flickr"):
-        source, target = texts_of(args, split)
+        source, target = read_texts(args, split)
         found = []
         for first in range(0, len(source), 64):
             answer = signature(text=keras.ops.convert_to_tensor(source[first : first + 64]))
             found += [text.decode("utf-8") for text in answer["translation"].numpy()]
         same = found == translator(source)
-        print(f"SavedModel, {split}: BLEU {bleu_of(found, target):.2f}; as in Python: {same}")
+        print(f"SavedModel, {split}: BLEU {score_bleu(found, target):.2f}; as in Python: {same}")
 
 
 def served(directory, texts):
@@ -294,7 +295,7 @@ def served(directory, texts):
         server.wait()
 
 
-def logits_of(translator, source, target):
+def compute_logits(translator, source, target):
     """The logits of one pair."""
     import numpy as np
 
@@ -307,7 +308,7 @@ def logits_of(translator, source, target):
 
 def extended_tokenizers(args, tokenizers):
     """Tokenizers with the most frequent words that are several pieces as pieces of their own."""
-    words = Counter(word for text in sum(texts_of(args, "train"), []) for word in text.split())
+    words = Counter(word for text in sum(read_texts(args, "train"), []) for word in text.split())
     frequent = [word for word, _ in words.most_common() if len(word) > 7 and word.isalpha()]
     divided = tokenizers[0].tokenize(frequent).to_list()
     known = set(tokenizers[0].vocabulary)

@@ -24,7 +24,7 @@ from pathlib import Path
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from benchmarks.fine_tuning import bleu_of, texts_of
+from benchmarks.fine_tuning import read_texts, score_bleu
 
 ATTENTION = ("query", "key", "value", "attention_output")
 FEED_FORWARD = ("inner", "outer")
@@ -59,21 +59,21 @@ def main():
     print("| trained | numbers | optimizer, MiB | peak, MiB | seconds an epoch | BLEU |")
     print("|---|---|---|---|---|---|", flush=True)
     for way in args.ways:
-        path = figures_of(args, way)
+        path = name_figures(args, way)
         if not path.exists():
             command = [sys.executable, "-m", "benchmarks.low_rank", *sys.argv[1:], "--way", way]
             subprocess.run(command, check=True)
-        print(row_of(way, json.loads(path.read_text(encoding="utf-8"))), flush=True)
+        print(format_row(way, json.loads(path.read_text(encoding="utf-8"))), flush=True)
     if LEAVES in args.ways:
         compare(args)
 
 
-def figures_of(args, way):
+def name_figures(args, way):
     """The file of a row."""
     return args.output / f"{way.replace(', ', '-').replace(' ', '-')}.json"
 
 
-def row_of(way, found):
+def format_row(way, found):
     """A line of the table."""
     bleu = " → ".join(f"{value:.2f}" for value in found["bleu"])
     figures = f"{found['numbers']:,} | {found['optimizer']:.1f} | {found['peak']:,.0f}"
@@ -101,12 +101,12 @@ def train(args):
     if WAYS[args.way]:
         enable_lora(model, **WAYS[args.way])
     tokenizers = translator.source_tokenizer, translator.target_tokenizer
-    texts = texts_of(args, "train", args.pairs)
+    texts = read_texts(args, "train", args.pairs)
     settings = {"tokens_per_batch": 2048, "shuffle": True, "seed": 1, "verbose": False}
     data = translation_dataset(*texts, *tokenizers, **settings)
     optimizer = FusedAdam(5e-4 if not WAYS[args.way] else 2e-3, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, MaskedCrossentropy(pad_id=model.pad_id))
-    source, target = texts_of(args, "val")
+    source, target = read_texts(args, "val")
     before = mebibytes()
     bleu, seconds = [], []
     peak = 0.0
@@ -116,7 +116,7 @@ def train(args):
         seconds.append(time.perf_counter() - begun)
         peak = peak or mebibytes() - before  # of training alone: later a search has been compiled
         translations = translator(source)
-        bleu.append(bleu_of(translations, target))
+        bleu.append(score_bleu(translations, target))
     size = sum(math.prod(variable.shape) for variable in optimizer.variables)
     found = {
         "numbers": sum(math.prod(weight.shape) for weight in model.trainable_weights),
@@ -130,12 +130,12 @@ def train(args):
         translator.export(args.output / "saved-model", verbose=False)
         save_hugging_face(translator, args.output / "hugging-face")
         save_ctranslate2(translator, args.output / "ctranslate2")
-    figures_of(args, args.way).write_text(json.dumps(found), encoding="utf-8")
+    name_figures(args, args.way).write_text(json.dumps(found), encoding="utf-8")
 
 
 def compare(args):
     """Prints how many translations of each way out are those of the model that was trained."""
-    found = json.loads(figures_of(args, LEAVES).read_text(encoding="utf-8"))["translations"]
+    found = json.loads(name_figures(args, LEAVES).read_text(encoding="utf-8"))["translations"]
     program = [sys.executable, "-m"]
     if not (args.output / "run").exists():
         directories = [args.output / "hugging-face", "--output", args.output / "run"]

@@ -128,7 +128,7 @@ def write_model(directory, settings, seed):
     """Writes Marian's files of a model with random weights; returns texts to translate."""
     random = np.random.default_rng(seed)
     directory.mkdir(parents=True, exist_ok=True)
-    text = yaml_of(settings).encode() + b"\0"
+    text = format_yaml(settings).encode() + b"\0"
     arrays = random_arrays(settings, random)
     np.savez(
         directory / "model.npz", **arrays, **{"special:model.yml": np.frombuffer(text, "int8")}
@@ -136,14 +136,14 @@ def write_model(directory, settings, seed):
     lines = [f"{json.dumps(token)}: {index}\n" for index, token in enumerate(TOKENS)]
     (directory / "vocab.yml").write_text("".join(lines), encoding="utf-8")
     decoder = {"models": ["model.npz"], "vocabs": ["vocab.yml"] * 2, "beam-size": 1}
-    (directory / "decoder.yml").write_text(yaml_of(decoder), encoding="utf-8")
+    (directory / "decoder.yml").write_text(format_yaml(decoder), encoding="utf-8")
     lengths = random.integers(1, LONGEST + 1, NUM_TEXTS)
     texts = [" ".join(random.choice(WORDS, length)) for length in lengths]
     (directory / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     return texts
 
 
-def yaml_of(settings):
+def format_yaml(settings):
     """The text of settings, as Marian reads it."""
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
 

@@ -52,7 +52,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "1"
             translator.export(path)
-            size, of_variables = size_of(path), size_of(path / "variables")
+            size, of_variables = measure_size(path), measure_size(path / "variables")
             translations, seconds = translated(load(path), sources)
         bleu = sacrebleu.corpus_bleu(translations, [targets], lowercase=True).score
         found[quantize] = (bleu, size, translations)
@@ -66,7 +66,7 @@ def main():
     )
 
 
-def size_of(directory):
+def measure_size(directory):
     """MiB of all the files in a directory."""
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file()) / 2**20
 

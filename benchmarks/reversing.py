@@ -19,7 +19,7 @@ REVERSERS = {
 }
 
 
-def key_of(name, seed):
+def make_key(name, seed):
     """What a result is found by: every setting."""
     recipe = {**RECIPE, **TEST, **experiments.ADAM, "symbols": symbols.NUM_SYMBOLS}
     recipe |= {"lengths": LENGTHS, **REVERSERS[name][-1]}
@@ -31,12 +31,12 @@ def check_long(results, args):
     for name in REVERSERS:
         model = None
         for seed in args.seeds:
-            if results.find(key_of(name, seed)):
+            if results.find(make_key(name, seed)):
                 continue
             model = model or experiments.compiled(
                 new_reverser(name), RECIPE["d_model"], RECIPE["peak"], RECIPE["warmup"]
             )
-            results.add(key_of(name, seed), train_and_test(model, name, seed))
+            results.add(make_key(name, seed), train_and_test(model, name, seed))
     draw_long(results, args)
 
 
@@ -65,7 +65,7 @@ def new_reverser(name):
 def draw_long(results, args):
     """Prints and draws the share of right symbols by length, and prints what attention gains."""
     shares = {
-        name: 100 * np.array([results.find(key_of(name, seed))["right"] for seed in args.seeds])
+        name: 100 * np.array([results.find(make_key(name, seed))["right"] for seed in args.seeds])
         for name in REVERSERS
     }  # (seeds, lengths)
     print_shares(shares)

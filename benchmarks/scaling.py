@@ -15,7 +15,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 RECIPE = dict(updates=400, batch=64, rate=0.01, entries=8, test=2000, test_seed=999)
 
 
-def key_of(similarity, width, seed):
+def make_key(similarity, width, seed):
     """What a result is found by: every setting."""
     sizes = dict(keys=symbols.NUM_KEYS, values=symbols.NUM_VALUES, value_width=symbols.VALUE_WIDTH)
     key = {"experiment": "scaling", "similarity": similarity, "d_k": width, "seed": seed}
@@ -28,7 +28,7 @@ def check_scaling(results, args):
         for width in TRAINED_WIDTHS:
             model = None
             for seed in args.seeds:
-                key = key_of(similarity, width, seed)
+                key = make_key(similarity, width, seed)
                 if results.find(key):
                     continue
                 model = model or compiled_lookup(similarity, width)
@@ -37,10 +37,10 @@ def check_scaling(results, args):
                 seconds, cpu = experiments.clock() - began
                 shown = {"cpu_seconds": round(cpu, 1), "seconds": round(seconds, 1)}
                 results.add(key, {"accuracy": accuracy, **shown})
-    start = {name: [start_of(name, width) for width in WIDTHS] for name in SIMILARITIES}
+    start = {name: [measure_start(name, width) for width in WIDTHS] for name in SIMILARITIES}
     accuracies = {
         name: [
-            [100 * results.find(key_of(name, width, seed))["accuracy"] for seed in args.seeds]
+            [100 * results.find(make_key(name, width, seed))["accuracy"] for seed in args.seeds]
             for width in TRAINED_WIDTHS
         ]
         for name in SIMILARITIES
@@ -89,7 +89,7 @@ def weights_and_gradients(similarity, query, memory):
     return weights, np.linalg.norm(gradients, axis=(1, 2))
 
 
-def start_of(similarity, width):
+def measure_start(similarity, width):
     """What an untrained attention gives for normal queries and keys of variance 1.
 
     Returns the mean entropy of its weights in nats, and figures of the norm of their gradient. They

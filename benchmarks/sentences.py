@@ -34,7 +34,7 @@ def main():
     sources, targets = (
         path.read_text(encoding="utf-8").splitlines() for path in (args.source, args.target)
     )
-    translator = translator_of(args.run, args.beam)
+    translator = read_translator(args.run, args.beam)
 
     def translate(texts, split):
         found = translator.translate(texts, num_hypotheses=1, split_sentences=split)
@@ -45,7 +45,7 @@ def main():
         print(row, flush=True)
 
 
-def translator_of(run, beam):
+def read_translator(run, beam):
     """The translator of a run's best model."""
     model = keras.saving.load_model(run / "model.keras", compile=False)
     source_tokenizer = load_tokenizer(run / "source.tokenizer")

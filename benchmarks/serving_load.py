@@ -110,7 +110,7 @@ def measure(server, address, args):
 
     def watch():
         while not done.wait(1):
-            states.append((time.monotonic(), memory_of(server.pid), compiled(address)))
+            states.append((time.monotonic(), read_memory(server.pid), compiled(address)))
 
     def client(number):
         generator = random.Random(number)
@@ -180,7 +180,7 @@ def compiled(address):
         return int(float(re.search(r"^compiled_shapes (\S+)", answer.read().decode(), re.M)[1]))
 
 
-def memory_of(process):
+def read_memory(process):
     """Resident memory of a process in MiB."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024

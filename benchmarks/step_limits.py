@@ -60,8 +60,8 @@ def print_table(model, layout, flops, bandwidth, args):
     for beam in (1, 4):
         searches = {length: searched(model, beam, length, layout, args) for length in (FEW, MANY)}
         longest = searches[MANY]
-        products = products_of(longest.model)
-        macs, size = work_of(longest.model)
+        products = build_products(longest.model)
+        macs, size = count_work(longest.model)
         for batch in args.batches:
             rows = batch * beam
             taken = interleaved(
@@ -105,7 +105,7 @@ def called(functions, batch):
     return lambda: run(ids)[1].numpy()
 
 
-def products_of(model):
+def build_products(model):
     """The products of a step, one after the other: a function (rows, 1, d_model) to the same."""
 
     def product(dense, hidden, *read):
@@ -148,7 +148,7 @@ def multiplied(step, rows, width):
     return lambda: run(hidden).numpy()
 
 
-def work_of(model):
+def count_work(model):
     """Multiplications of a step for each row, and the bytes of the weights it reads."""
     kernels = [weight for weight in model.decoder.weights if weight.path.endswith("kernel")]
     memory = [w for w in kernels if "cross" in w.path and ("/key" in w.path or "/value" in w.path)]

@@ -18,7 +18,7 @@ COMPILATION = re.compile(r"times, compile time: |Finished XLA compilation of ")
 THREADS = {"OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
 
 
-def threads_of(script):
+def choose_threads(script):
     """The environment in which a peer's script has both cores.
 
     OpenMP may bind what computes with it. TensorFlow and JAX have threads of their own. KerasHub
@@ -56,7 +56,7 @@ def dropout_is_on(model, data):
     return losses[0] != losses[1]
 
 
-def lines_of(command, environment=None, cwd=None):
+def collect_lines(command, environment=None, cwd=None):
     """Runs `command` and returns the JSON lines it printed; none, and its error, if it failed.
 
     Each has `compilations` besides, the number of programs that XLA compiled, which is right where

@@ -23,7 +23,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.timing import LOG_COMPILATIONS, lines_of, threads_of
+from benchmarks.timing import LOG_COMPILATIONS, choose_threads, collect_lines
 
 # name: script and options
 OURS = {
@@ -133,7 +133,7 @@ def ours(name, size):
     """The lines printed by our own contestant."""
     command = [sys.executable, "-m", "benchmarks.ours_training", "--size", size, *OURS[name]]
     backend = {"KERAS_BACKEND": "jax" if name.endswith("JAX") else "tensorflow"}
-    return lines_of(command, {**LOG_COMPILATIONS, **backend})
+    return collect_lines(command, {**LOG_COMPILATIONS, **backend})
 
 
 def peer(name, size, args):
@@ -141,8 +141,12 @@ def peer(name, size, args):
     runner = Path(__file__).resolve().parent / "peer_training.py"
     command = [args.peer_python, str(runner), *PEERS[name], "--size", size]
     script = next(option for option in PEERS[name] if option.endswith(".py"))
-    environment = {**threads_of(script), **LOG_COMPILATIONS, "PYTHONPATH": str(runner.parents[1])}
-    return lines_of(command, environment, cwd=args.peers)
+    environment = {
+        **choose_threads(script),
+        **LOG_COMPILATIONS,
+        "PYTHONPATH": str(runner.parents[1]),
+    }
+    return collect_lines(command, environment, cwd=args.peers)
 
 
 if __name__ == "__main__":

@@ -105,19 +105,19 @@ def check_parts(name, results, args):
     statement = STATEMENTS[name]
     data = None
     for options in statement.variants.values():
-        missing = [seed for seed in args.seeds if not results.find(key_of(options, seed))]
+        missing = [seed for seed in args.seeds if not results.find(make_key(options, seed))]
         if missing:
             data = data or Dates()
             train_variant(options, missing, data, results)
     rows = {
-        label: [results.find(key_of(options, seed)) for seed in args.seeds]
+        label: [results.find(make_key(options, seed)) for seed in args.seeds]
         for label, options in statement.variants.items()
     }
     report(statement, rows)
     draw(name, statement, rows, args)
 
 
-def key_of(options, seed):
+def make_key(options, seed):
     """What a result is found by: every setting."""
     constants = {"d_ff_factor": D_FF_FACTOR, "max_length": MAX_LENGTH, **DATES_TOKENIZER}
     recipe = {**MODEL, **TRAINING, **RECIPE, **DATES, **constants, **experiments.ADAM}
@@ -159,7 +159,7 @@ class Dates:
 
 def train_variant(options, seeds, data, results):
     """Trains one variant with each seed, and keeps what it reached on held-out pairs."""
-    training, sizes = ({**part, **options_of(options, part)} for part in (TRAINING, MODEL))
+    training, sizes = ({**part, **pick_options(options, part)} for part in (TRAINING, MODEL))
     width = sizes["d_model"]
 
     def make():
@@ -177,10 +177,10 @@ def train_variant(options, seeds, data, results):
         loss, exact = held_out(model, data.test)
         shown = {"cpu_seconds": round(cpu, 1), "seconds": round(seconds, 1)}
         shown |= {"parameters": model.count_params(), "train_loss": history["loss"][0]}
-        results.add(key_of(options, seed), {"loss": loss, "exact": exact, **shown})
+        results.add(make_key(options, seed), {"loss": loss, "exact": exact, **shown})
 
 
-def options_of(options, part):
+def pick_options(options, part):
     """Those of a variant's options that a part of the settings has."""
     return {name: value for name, value in options.items() if name in part}
 

@@ -68,7 +68,7 @@ def main():
         found = in_process(args, engine)
         translations[engine] = found["translations"]
         ours = translations[args.engines[0]]
-        print(row_of(engine, found, ours, references), flush=True)
+        print(format_row(engine, found, ours, references), flush=True)
         pairs = zip(texts, ours, found["translations"], strict=True)
         different = [(text, one, other) for text, one, other in pairs if one != other]
         if different:
@@ -119,7 +119,7 @@ def compared(args, engine, different):
     )
 
 
-def row_of(engine, found, ours, references):
+def format_row(engine, found, ours, references):
     """A line of the table."""
     import sacrebleu
 
@@ -129,7 +129,7 @@ def row_of(engine, found, ours, references):
     return f"| {ENGINES[engine]} | {figures} | {found['MiB']:.1f} | {found['load']:.1f} |"
 
 
-def directory_of(args, engine):
+def find_directory(args, engine):
     """Where the export of an engine lies; "run" is the run that came back."""
     return args.output / ("run-itself" if engine == "run" else engine)
 
@@ -150,7 +150,7 @@ def export(args):
         "ctranslate2-int8": ["--to", "ctranslate2", "--int8"],
     }
     for engine in args.engines:
-        directory = directory_of(args, engine)
+        directory = find_directory(args, engine)
         if directory.exists():
             continue
         if engine == "saved-model-early":
@@ -217,7 +217,7 @@ def measure(args):
     texts = args.source.read_text(encoding="utf-8").splitlines()
     by_length = sorted(range(len(texts)), key=lambda number: len(texts[number]))
     batches = [by_length[i : i + args.batch] for i in range(0, len(texts), args.batch)]
-    directory = directory_of(args, args.alone)
+    directory = find_directory(args, args.alone)
     started = time.perf_counter()
     openers = {"hugging": hugging_face, "ctranslate2": ctranslate2}
     open_engine = openers.get(args.alone.partition("-")[0], saved_model)

@@ -510,6 +510,15 @@ def python_files():
     return [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
 
 
+def test_functions_of_scripts_are_verbs():
+    folders = ("benchmarks", "docs", "examples")
+    files = [path for folder in folders for path in (REPOSITORY / folder).rglob("*.py")]
+    assert len(files) > 30
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files}
+    found = {str(path): functions_are_verbs(path.name, tree) for path, tree in trees.items()}
+    assert {path: complaints for path, complaints in found.items() if complaints} == {}
+
+
 def test_text_is_read_and_written_with_its_encoding_named():
     found = {
         path: text_without_encoding(path.read_text(encoding="utf-8")) for path in python_files()

@@ -57,7 +57,7 @@ def package_files():
     return sorted((REPOSITORY / "keras_transformer").rglob("*.py"))
 
 
-def identifier_of(name, call):
+def find_identifier(name, call):
     """Gives the identifier that a piece of code names, and whether its entry is sure; or None."""
     room, _, last = name.rpartition(".")
     identifier = entries().get(last)
@@ -77,7 +77,7 @@ def linked(content):
 
     def link(found):
         code = CODE.fullmatch(found[0])
-        identifier = identifier_of(code[1], code[2]) if code else None
+        identifier = find_identifier(code[1], code[2]) if code else None
         if identifier is None:
             return found[0]
         optional = "" if identifier[1] else " optional"

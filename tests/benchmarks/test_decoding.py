@@ -63,7 +63,9 @@ def test_the_best_setting_of_a_peer_counts_at_each_batch(monkeypatch):
 
 def test_a_contestant_that_fails_has_no_speed(monkeypatch, tmp_path):
     commands = []
-    monkeypatch.setattr(decoding, "lines_of", lambda command, *_: commands.append(command) or [])
+    monkeypatch.setattr(
+        decoding, "collect_lines", lambda command, *_: commands.append(command) or []
+    )
     args = argparse.Namespace(seconds=1.0)
     found = decoding.measured(("tiny", 4, "ours onnx int8"), args, tmp_path)
     assert found == Measured([0, 0, 0], 0)

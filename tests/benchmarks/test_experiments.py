@@ -12,7 +12,7 @@ pytest.importorskip("babel")
 from benchmarks import comparison, experiments, reversing, scaling, symbols, variants
 from benchmarks.comparison_report import length_bins
 from benchmarks.small_translator import small_translator
-from benchmarks.variants import STATEMENTS, held_out, key_of, verdict
+from benchmarks.variants import STATEMENTS, held_out, make_key, verdict
 from keras_transformer import GreedySearch, RecurrentSeq2Seq, SimilarityAttention, Transformer
 from keras_transformer.checks import check_causality, check_padding_invariance
 
@@ -128,8 +128,8 @@ def test_a_gradient_by_hand():
 
 
 def test_without_scaling_gradients_of_wide_vectors_are_far_apart_and_mostly_small():
-    entropy, mean, low, median, high = scaling.start_of("scaled_dot", 256)
-    hard_entropy, hard_mean, hard_low, hard_median, hard_high = scaling.start_of("dot", 256)
+    entropy, mean, low, median, high = scaling.measure_start("scaled_dot", 256)
+    hard_entropy, hard_mean, hard_low, hard_median, hard_high = scaling.measure_start("dot", 256)
     assert entropy > 2.0 > 0.5 > hard_entropy
     assert hard_mean > 1.0 > 0.4 > mean
     assert 0.2 < low < median < high < 0.4
@@ -153,10 +153,10 @@ DATES = types.SimpleNamespace(
     source=None, target=None, vocab_size=600, tokens_per_batch=1024, updates=600, num_test=1000
 )
 KEYS = {
-    comparison: lambda: [comparison.key_of(DATES, name, 1) for name in ("dot", "Transformer")],
-    reversing: lambda: [reversing.key_of(name, 1) for name in reversing.REVERSERS],
-    scaling: lambda: [scaling.key_of("dot", 4, 1)],
-    variants: lambda: [variants.key_of({"num_heads": 1}, 1)],
+    comparison: lambda: [comparison.make_key(DATES, name, 1) for name in ("dot", "Transformer")],
+    reversing: lambda: [reversing.make_key(name, 1) for name in reversing.REVERSERS],
+    scaling: lambda: [scaling.make_key("dot", 4, 1)],
+    variants: lambda: [variants.make_key({"num_heads": 1}, 1)],
 }
 RECIPES = [
     (comparison, comparison.RECIPE),
@@ -210,7 +210,7 @@ def test_a_result_is_found_by_every_size(module, owner, name, monkeypatch):
 def test_a_file_is_known_by_its_name_and_its_folder_alone():
     files = {name: f"/deep/{name}/corpus/{name}.en" for name in comparison.FILES}
     args = types.SimpleNamespace(**{**vars(DATES), **files})
-    recipe = comparison.key_of(args, "dot", 1)["recipe"]
+    recipe = comparison.make_key(args, "dot", 1)["recipe"]
     assert recipe["source"] == "corpus/source.en"
     assert recipe["test_target"] == "corpus/test_target.en"
     assert "dates" not in recipe
@@ -279,7 +279,9 @@ def test_the_share_of_exact_pairs_is_that_of_a_greedy_search(recurrent):
 def test_statements_compare_variants_that_they_have():
     for statement in STATEMENTS.values():
         assert {label for pair in statement.compared for label in pair} == set(statement.variants)
-    keys = [str(key_of(options, 1)) for s in STATEMENTS.values() for options in s.variants.values()]
+    keys = [
+        str(make_key(options, 1)) for s in STATEMENTS.values() for options in s.variants.values()
+    ]
     assert len(set(keys)) == len(keys) - 4  # five statements share the base model
 
 

@@ -66,7 +66,7 @@ def nothing_is_trained(monkeypatch):
     monkeypatch.setattr(experiments, "one_thread", lambda: None)
 
 
-def tables_of(text):
+def find_tables(text):
     """The lines of each table of a text in Markdown."""
     blocks = text.split("\n\n")
     return [block.strip().splitlines() for block in blocks if block.strip().startswith("| ")]
@@ -74,8 +74,8 @@ def tables_of(text):
 
 def holds(page, printed):
     """Whether a page has all tables of what was printed, at least one, each whole."""
-    tables = tables_of(printed)
-    return bool(tables) and all(table in tables_of(page) for table in tables)
+    tables = find_tables(printed)
+    return bool(tables) and all(table in find_tables(page) for table in tables)
 
 
 def test_a_changed_number_and_a_missing_line_are_found():
@@ -138,7 +138,7 @@ def test_speeds_of_the_distillation_stand_beside_the_teachers(tmp_path, capsys):
         )
     capsys.readouterr()
     distillation.report(results, tmp_path / "picture.png")
-    ((_, _, *lines),) = tables_of(capsys.readouterr().out)
+    ((_, _, *lines),) = find_tables(capsys.readouterr().out)
     assert lines[1] == (
         "| 6+1 | the teacher | 89.5 | 88.0 | 210 (2.1) | 240 (2.4) | 1,890 (2.1) | 2,160 (2.4) |"
     )
@@ -170,7 +170,7 @@ def test_what_attention_gains_is_a_difference_of_differences(made_up, capsys):
         first, last = ends.get(name, (0.85, 0.85))
         right = np.linspace(first, last, len(reversing.LENGTHS)).tolist()
         for seed in SEEDS:
-            results.add(reversing.key_of(name, seed), {"right": right})
+            results.add(reversing.make_key(name, seed), {"right": right})
     reversing.check_long(results, arguments)  # nothing is missing, so nothing is trained
     printed = capsys.readouterr().out
     # Without attention 20 % are wrong at length 5 and 70 % at 30, with additive attention 4 % and
@@ -196,7 +196,7 @@ def test_accuracies_are_drawn_for_every_width(made_up, monkeypatch, capsys):
     for similarity in scaling.SIMILARITIES:
         for width in scaling.TRAINED_WIDTHS:
             for seed in SEEDS:
-                results.add(scaling.key_of(similarity, width, seed), {"accuracy": 0.5})
+                results.add(scaling.make_key(similarity, width, seed), {"accuracy": 0.5})
     scaling.check_scaling(results, arguments)
     assert (
         capsys.readouterr().out.count("| 50.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 |") == 3
@@ -211,7 +211,7 @@ def test_a_statement_is_judged_by_differences_within_a_seed(made_up, capsys):
     for label, options in variants.STATEMENTS["sum"].variants.items():
         for seed, loss in zip(SEEDS, losses[label], strict=True):
             found = {"loss": loss, "exact": 0.25, "parameters": 1000}
-            results.add(variants.key_of(options, seed), found)
+            results.add(variants.make_key(options, seed), found)
     variants.check_parts("sum", results, arguments)
     printed = capsys.readouterr().out
     assert "| added | 1,000 | 0.567 ± " in printed
@@ -227,9 +227,9 @@ def test_the_comparison_gives_the_quality_of_each_length(tmp_path, capsys):
     row = {"parameters": 1000, "qualities": qualities, "lengths": lengths.tolist(), **times}
     rows = {"dot": [row, row], "Transformer": [row, row]}
     comparison_report.print_tables(rows, "exact match")
-    (head, _, *lines), (_, _, *times) = tables_of(capsys.readouterr().out)
+    (head, _, *lines), (_, _, *times) = find_tables(capsys.readouterr().out)
     bins = comparison_report.length_bins(lengths)
-    assert all(f"| {comparison_report.label_of(*ends)} " in head for ends in bins)
+    assert all(f"| {comparison_report.label_bin(*ends)} " in head for ends in bins)
     assert all("| 1,000 | 50.0 |" in line for line in lines)
     assert times[0] == "| dot | 1.5 (1.5) | 1.5 (1.5) | 1.50 (1.50) |"
     by_length = comparison_report.by_length([row, row])

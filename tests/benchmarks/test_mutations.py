@@ -5,13 +5,13 @@ import pytest
 from benchmarks import mutations
 
 
-def source_of(fault):
+def read_source(fault):
     return (mutations.REPOSITORY / mutations.PACKAGE / fault.file).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("fault", mutations.FAULTS, ids=lambda fault: fault.name)
 def test_each_fault_has_its_place_and_is_python(fault):
-    compile(mutations.plant(fault, source_of(fault)), fault.file, "exec")
+    compile(mutations.plant(fault, read_source(fault)), fault.file, "exec")
     assert fault.tests.split()
     for path in fault.tests.split():
         assert (mutations.REPOSITORY / path).exists(), path
@@ -20,7 +20,7 @@ def test_each_fault_has_its_place_and_is_python(fault):
 def test_a_fault_without_a_place_is_refused():
     fault = mutations.FAULTS[0]._replace(old="no such text")
     with pytest.raises(ValueError, match="must hold the text of .* once. Received: 0 times"):
-        mutations.plant(fault, source_of(fault))
+        mutations.plant(fault, read_source(fault))
 
 
 def test_found_and_not_found_faults_are_told_apart_and_not_run_again(tmp_path, monkeypatch, capsys):

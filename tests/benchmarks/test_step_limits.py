@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from benchmarks.step_limits import products_of, work_of
+from benchmarks.step_limits import build_products, count_work
 from keras_transformer import Transformer
 from keras_transformer.serving.stored_copy import columns_copy, quantized_copy
 
@@ -23,7 +23,7 @@ def test_a_step_reads_each_matrix_of_the_decoder_but_those_of_the_memory(quantiz
         model = quantized_copy(model, quantize)
     elif layout == "columns":
         model = columns_copy(model)
-    macs, size = work_of(model)
+    macs, size = count_work(model)
     assert macs == MULTIPLIED
     assert size == MULTIPLIED * (1 if quantize else 4)
-    assert products_of(model)(tf.ones((3, 1, WIDTH))).shape == (3, 1, WIDTH)
+    assert build_products(model)(tf.ones((3, 1, WIDTH))).shape == (3, 1, WIDTH)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import training
-from benchmarks.timing import LOG_COMPILATIONS, dropout_is_on, lines_of, threads_of
+from benchmarks.timing import LOG_COMPILATIONS, choose_threads, collect_lines, dropout_is_on
 from tests.backends import on_tensorflow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -43,13 +43,13 @@ print(json.dumps({"tok_s": 5}))
 )
 def test_programs_that_xla_compiled_are_counted(program):
     pytest.importorskip("tensorflow" if program is TENSORFLOW else "jax")
-    lines = lines_of([sys.executable, "-c", program], LOG_COMPILATIONS)
+    lines = collect_lines([sys.executable, "-c", program], LOG_COMPILATIONS)
     assert lines == [{"tok_s": 5, "compilations": 2}]
 
 
 def test_a_contestant_that_fails_is_named_and_has_no_lines(capsys):
     program = f"print('{json.dumps({'tok_s': 5})}'); raise SystemExit('no memory')"
-    assert lines_of([sys.executable, "-c", program]) == []
+    assert collect_lines([sys.executable, "-c", program]) == []
     assert "no memory" in capsys.readouterr().err
 
 
@@ -112,8 +112,8 @@ def test_the_dropout_of_a_peers_script_is_checked(tmp_path, drop):
 
 
 def test_openmp_binds_no_process_whose_threads_are_tensorflows():
-    assert threads_of("kerashub.py") == threads_of("keras_tutorial.py") == {}
-    assert threads_of("torch_nn.py")["OMP_PROC_BIND"] == "true"
+    assert choose_threads("kerashub.py") == choose_threads("keras_tutorial.py") == {}
+    assert choose_threads("torch_nn.py")["OMP_PROC_BIND"] == "true"
 
 
 KERAS_PEER = """
@@ -172,7 +172,7 @@ def test_a_script_of_keras_is_given_the_batches_of_ours_from_texts(tmp_path, rat
     (tmp_path / "peer.py").write_text(KERAS_PEER_OF_IDS, encoding="utf-8")
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "peer_training.py"), "--texts"]
     environment = {"PYTHONPATH": str(REPOSITORY), "KERAS_BACKEND": "tensorflow"}
-    (line,) = lines_of([*command, "peer.py", str(rate)], environment, tmp_path)
+    (line,) = collect_lines([*command, "peer.py", str(rate)], environment, tmp_path)
     (source_ids, target_ids), labels = next(iter(batches_of_texts(8, 16)(1)))
     for found, expected in zip(line["ids"], (source_ids, target_ids, labels), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -204,5 +204,5 @@ def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
 def test_our_training_from_texts_is_checked_on_one_batch(option, is_on):
     pytest.importorskip("tensorflow")
     command = [sys.executable, "-m", "benchmarks.ours_training", "--texts", "--seconds", "0.1"]
-    (line,) = lines_of([*command, *option], {"KERAS_BACKEND": "tensorflow"}, cwd=REPOSITORY)
+    (line,) = collect_lines([*command, *option], {"KERAS_BACKEND": "tensorflow"}, cwd=REPOSITORY)
     assert line["dropout"] is is_on
