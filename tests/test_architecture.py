@@ -17,6 +17,10 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = "keras_transformer"
 MAX_LINES = 400
+LONG_FILES = {  # those of one idea that takes more lines, and how many it may take
+    # The arguments of Keras and of ours with their rules, and attention whole, in blocks, in steps.
+    "layers/multi_head_attention.py": 460,
+}
 
 # (level, order within the level): a unit imports only what is strictly lower, and itself.
 LEVELS = {
@@ -268,8 +272,8 @@ def lines_of_code(source):
 
 def file_is_short(path, source):
     """A file over the limit may hold two ideas. An idea is never cut in two to fit."""
-    count = lines_of_code(source)
-    return [complain(path, 1, f"{count} lines of code, over {MAX_LINES}")] * (count > MAX_LINES)
+    count, most = lines_of_code(source), LONG_FILES.get(path, MAX_LINES)
+    return [complain(path, 1, f"{count} lines of code, over {most}")] * (count > most)
 
 
 RULES = [
@@ -366,6 +370,7 @@ def test_package_keeps_the_rule(rule, trees):
 def test_files_are_short():
     sources = {path: file.read_text(encoding="utf-8") for path, file in FILES.items()}
     assert [c for path, source in sources.items() for c in file_is_short(path, source)] == []
+    assert [path for path in LONG_FILES if lines_of_code(sources[path]) <= MAX_LINES] == []
 
 
 def rooms_of_page(text):

@@ -6,14 +6,17 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Activation, PaddingMask, Tensor
+from keras_transformer.arguments import Activation, PaddingMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite, LayerOptions
 from keras_transformer.layers.feed_forward import (
     FeedForward,
     activation_config,
     checked_activation,
 )
-from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.multi_head_attention import (
+    MultiHeadAttention,
+    checked_key_value_heads,
+)
 from keras_transformer.layers.positions import (
     AddedPosition,
     AttentionPosition,
@@ -24,6 +27,16 @@ from keras_transformer.layers.positions import (
 )
 from keras_transformer.layers.residual import NORM_EPSILON, Residual, normalization
 from keras_transformer.masking import AttachMask, ReadMask
+
+
+def checked_vectors(name: str, shape: Shape) -> Shape:
+    """Returns the shape of vectors (batch, length, width), or raises `ValueError`."""
+    if len(shape) != 3:
+        raise ValueError(
+            f"`{name}` must be vectors, (batch, length, width). Ids, (batch, length), become "
+            f"vectors by TokenEmbedding. Received: {name} of shape {tuple(shape)}"
+        )
+    return shape
 
 
 class BlockOptions(LayerOptions, total=False):
@@ -68,8 +81,8 @@ class Block(Composite):
         self.feed_forward_dropout = arguments.rate("feed_forward_dropout", feed_forward_dropout)
         self.rms_norm = arguments.boolean("rms_norm", rms_norm)
         self.norm_epsilon = arguments.positive_number("norm_epsilon", norm_epsilon)
-        self.num_key_value_heads = arguments.key_value_heads(num_key_value_heads, self.num_heads)
-        self.window = arguments.attention_window(window)
+        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
+        self.window = arguments.optional(arguments.non_negative_integer, "window", window)
         self.position = checked_position(position, self.dtype_policy)
         self.supports_masking = True
         self.adopt()

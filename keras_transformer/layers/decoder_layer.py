@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer import arguments
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, checked_vectors
 from keras_transformer.masking import boolean_mask, one_mask, zero_masked
 
 
@@ -89,9 +88,9 @@ class DecoderLayer(Block):
 
     def build(self, inputs_shape: Shape, memory_shape: Shape | None = None) -> None:
         """Builds the sub-layers; those that read the memory only when there is one."""
-        d_model = arguments.vectors_shape("inputs", inputs_shape)[-1]
+        d_model = checked_vectors("inputs", inputs_shape)[-1]
         if memory_shape is not None:
-            arguments.vectors_shape("memory", memory_shape)
+            checked_vectors("memory", memory_shape)
         if self.added_position is not None:
             self.added_position.build(inputs_shape)
         self.self_attention = self.self_attention_layer("self_attention", d_model)

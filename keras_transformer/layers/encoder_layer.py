@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import keras
 
-from keras_transformer import arguments
 from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
-from keras_transformer.layers.block import Block
+from keras_transformer.layers.block import Block, checked_vectors
 from keras_transformer.masking import one_mask
 
 
@@ -72,7 +71,7 @@ class EncoderLayer(Block):
 
     def build(self, input_shape: Shape) -> None:
         """Builds the sub-layers for the input's width."""
-        arguments.vectors_shape("inputs", input_shape)
+        checked_vectors("inputs", input_shape)
         if self.added_position is not None:
             self.added_position.build(input_shape)
         self.attention = self.self_attention_layer("attention", input_shape[-1])

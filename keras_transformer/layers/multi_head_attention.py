@@ -36,6 +36,63 @@ from keras_transformer.masking import AttachMask, ReadMask, combine_masks, zero_
 Symbols: TypeAlias = keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]
 
 
+def checked_output_shape(output_shape: Any, output_dim: int | None) -> tuple[int, ...] | None:
+    """Returns the output's last axes as a tuple, or None for the query's width."""
+    if output_dim is not None:
+        output_dim = arguments.positive_integer("output_dim", output_dim)
+        if output_shape is not None:
+            raise ValueError(
+                "give `output_shape` or `output_dim`, not both. "
+                f"Received: output_shape={output_shape!r}, output_dim={output_dim!r}"
+            )
+        return (output_dim,)
+    if output_shape is None:
+        return None
+    try:
+        sizes = arguments.integers("output_shape", output_shape)
+        return tuple(arguments.positive_integer("output_shape", size) for size in sizes)
+    except ValueError:
+        raise ValueError(
+            "`output_shape` must be a positive integer or a tuple of them. "
+            f"Received: output_shape={output_shape!r}"
+        ) from None
+
+
+def checked_window(window: int | None, sliding_window: int | None) -> int | None:
+    """Returns how far a query sees, from one of the two ways to say it."""
+    if sliding_window is None:
+        return arguments.optional(arguments.non_negative_integer, "window", window)
+    if window is not None:
+        raise ValueError(
+            "give `window` or `sliding_window`, not both. "
+            f"Received: window={window!r}, sliding_window={sliding_window!r}"
+        )
+    return arguments.positive_integer("sliding_window", sliding_window) - 1
+
+
+def checked_key_value_heads(num_key_value_heads: int | None, num_heads: int) -> int:
+    """Returns the number of heads of keys and values, a divisor of `num_heads`."""
+    if num_key_value_heads is None:
+        return num_heads
+    num_key_value_heads = arguments.positive_integer("num_key_value_heads", num_key_value_heads)
+    if num_heads % num_key_value_heads:
+        raise ValueError(
+            "`num_key_value_heads` must divide `num_heads`. "
+            f"Received: num_key_value_heads={num_key_value_heads}, num_heads={num_heads}"
+        )
+    return num_key_value_heads
+
+
+def checked_flash_attention(flash_attention: bool | None, dropout: float) -> bool | None:
+    """Returns `flash_attention`, or refuses it beside dropout on the weights."""
+    if flash_attention and dropout:
+        raise ValueError(
+            "`dropout` must be 0 with `flash_attention=True`: the fused kernels have none. "
+            f"Received: dropout={dropout}"
+        )
+    return arguments.plain(flash_attention)
+
+
 class Heads(NamedTuple):
     """What attends and what it attends to, each (batch, length, heads, width)."""
 
@@ -143,12 +200,12 @@ class MultiHeadAttention(Composite):
         self.value_dim = arguments.positive_integer("value_dim", value_dim)
         self.dropout = arguments.rate("dropout", dropout)
         self.use_bias = arguments.boolean("use_bias", use_bias)
-        self.output_width = arguments.attention_output_shape(output_shape, output_dim)
+        self.output_width = checked_output_shape(output_shape, output_dim)
         self.attention_axes = arguments.optional(
             arguments.integers, "attention_axes", attention_axes
         )
-        self.window = arguments.attention_window(window, sliding_window)
-        self.flash_attention = arguments.flash_attention(flash_attention, self.dropout)
+        self.window = checked_window(window, sliding_window)
+        self.flash_attention = checked_flash_attention(flash_attention, self.dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -159,7 +216,7 @@ class MultiHeadAttention(Composite):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.use_gate = arguments.boolean("use_gate", use_gate)
         self.seed = arguments.plain(seed)
-        self.num_key_value_heads = arguments.key_value_heads(num_key_value_heads, self.num_heads)
+        self.num_key_value_heads = checked_key_value_heads(num_key_value_heads, self.num_heads)
         self.position = checked_attention_position(position)
         self.supports_masking = True
         self.adopt()

@@ -172,7 +172,7 @@ class Transformer(SequenceToSequence):
         self.num_key_value_heads = arguments.optional(
             arguments.positive_integer, "num_key_value_heads", num_key_value_heads
         )
-        self.window = arguments.attention_window(window)
+        self.window = arguments.optional(arguments.non_negative_integer, "window", window)
         self.remat = arguments.boolean("remat", remat)
         self.r_drop = arguments.non_negative_number("r_drop", r_drop)
         position = PositionalEncoding() if position is None else position
