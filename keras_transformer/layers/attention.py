@@ -21,15 +21,15 @@ SMALLEST_BLOCK = 64
 class Masks(NamedTuple):
     """What one call of an attention layer may attend to; None allows everything."""
 
-    query: PaddingMask | None = None  # (batch, query)
-    memory: PaddingMask | None = None  # (batch, key)
-    pairs: AttentionMask | None = None  # (batch, heads or 1, query, key)
+    query_mask: PaddingMask | None = None  # (batch, query)
+    key_mask: PaddingMask | None = None  # (batch, key)
+    attention_mask: AttentionMask | None = None  # (batch, heads or 1, query, key)
     causal: bool = False  # whether a query sees no key after it
     window: int | None = None  # how far a query sees on either side
 
     def depend_on_query(self) -> bool:
         """Whether a key may be allowed for some queries only."""
-        return self.pairs is not None or self.causal or self.window is not None
+        return self.attention_mask is not None or self.causal or self.window is not None
 
     def of_scores(self, query_length: Any, key_length: Any) -> AttentionMask | None:
         """All masks in one that broadcasts to (batch, heads, query, key), or None."""
@@ -39,11 +39,11 @@ class Masks(NamedTuple):
         if self.window is not None:
             near = local_mask(query_length, self.window, key_length)[:, None]
         return combine_masks(
-            self.pairs,
+            self.attention_mask,
             causal,
             near,
-            None if self.memory is None else ops.expand_dims(self.memory, (1, 2)),
-            None if self.query is None else ops.expand_dims(self.query, (1, 3)),
+            None if self.key_mask is None else ops.expand_dims(self.key_mask, (1, 2)),
+            None if self.query_mask is None else ops.expand_dims(self.query_mask, (1, 3)),
         )
 
 

@@ -61,13 +61,14 @@ class AttentionAxes:
 
     def merge_masks(self, masks: Masks, query: Tensor, value: Tensor) -> Masks:
         """Returns the masks of a call on merged queries and values."""
-        pairs = masks.pairs
-        if pairs is not None:
-            pairs = self.merge_mask(boolean_mask("attention_mask", pairs), query, value)
+        query_mask, key_mask, attention_mask, *_ = masks
+        if attention_mask is not None:
+            attention_mask = boolean_mask("attention_mask", attention_mask)
+            attention_mask = self.merge_mask(attention_mask, query, value)
         return masks._replace(
-            query=None if masks.query is None else self.merge(masks.query),
-            memory=None if masks.memory is None else self.merge(masks.memory),
-            pairs=pairs,
+            query_mask=None if query_mask is None else self.merge(query_mask),
+            key_mask=None if key_mask is None else self.merge(key_mask),
+            attention_mask=attention_mask,
         )
 
     def merge_mask(self, mask: AttentionMask, query: Tensor, key: Tensor) -> AttentionMask:

@@ -137,7 +137,7 @@ class Decoder(Stack):
         caches: list[tuple[Tensor, Tensor]],
         projected_memory: list[tuple[Tensor, Tensor]] | None = None,
         *,
-        memory_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
     ) -> DecoderStep:
         """Decodes position `index`; see `DecoderLayer.step`."""
@@ -145,7 +145,12 @@ class Decoder(Stack):
         memories: list[Any] = projected_memory or [None] * len(self.layers)
         for layer, cache, projected in zip(self.layers, caches, memories, strict=True):
             hidden, cache, weights = layer.step(
-                hidden, index, cache, projected, memory_mask=memory_mask, paths=paths
+                hidden,
+                index,
+                cache,
+                projected,
+                memory_padding_mask=memory_padding_mask,
+                paths=paths,
             )
             new_caches.append(cache)
         if self.final_norm is not None:

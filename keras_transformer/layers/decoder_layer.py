@@ -30,10 +30,10 @@ class DecoderLayerStep(NamedTuple):
 class DecoderMasks(NamedTuple):
     """The masks of one call, Keras's implicit ones included; None allows everything."""
 
-    padding: PaddingMask | None  # (batch, target)
-    memory_padding: PaddingMask | None  # (batch, source)
-    attention: AttentionMask | None  # (batch, target, target)
-    memory_attention: AttentionMask | None  # (batch, target, source)
+    padding_mask: PaddingMask | None  # (batch, target)
+    memory_padding_mask: PaddingMask | None  # (batch, source)
+    attention_mask: AttentionMask | None  # (batch, target, target)
+    memory_attention_mask: AttentionMask | None  # (batch, target, source)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -168,13 +168,13 @@ class DecoderLayer(Block):
         self._check_memory(memory)
         options = {"return_attention_scores": with_weights, "training": training}
         if self.added_position is not None:
-            inputs = self.added_position(inputs, padding_mask=masks.padding, training=training)
+            inputs = self.added_position(inputs, padding_mask=masks.padding_mask, training=training)
         normed = self.self_attention_residual.enter(inputs)
         attended = self.self_attention(
             normed,
             normed,
-            value_mask=masks.padding,
-            attention_mask=masks.attention,
+            value_mask=masks.padding_mask,
+            attention_mask=masks.attention_mask,
             use_causal_mask=True,
             **options,
         )
@@ -186,8 +186,8 @@ class DecoderLayer(Block):
             attended = self.cross_attention(
                 self.cross_attention_residual.enter(hidden),
                 memory,
-                value_mask=masks.memory_padding,
-                attention_mask=masks.memory_attention,
+                value_mask=masks.memory_padding_mask,
+                attention_mask=masks.memory_attention_mask,
                 **options,
             )
             attended, weights = attended if with_weights else (attended, None)
@@ -238,7 +238,7 @@ class DecoderLayer(Block):
         cache: tuple[Tensor, Tensor],
         projected_memory: tuple[Tensor, Tensor] | None = None,
         *,
-        memory_mask: PaddingMask | None = None,
+        memory_padding_mask: PaddingMask | None = None,
         paths: BeamPaths | None = None,
     ) -> DecoderLayerStep:
         """Decodes position `index` alone, equal to `call` on the whole prefix.
@@ -248,7 +248,7 @@ class DecoderLayer(Block):
             index: integer tensor, the position.
             cache: from `start_cache`, with the positions before.
             projected_memory: from `project_memory`, or None.
-            memory_mask: (batch, source) boolean, or None.
+            memory_padding_mask: (batch, source) boolean, or None.
             paths: (batch, beam, max_length or more), the slot that holds each position of each
                 beam. None when the cache has a row for each row of inputs.
 
@@ -284,7 +284,7 @@ class DecoderLayer(Block):
         hidden = self.self_attention_residual.leave(inputs, attended)
         weights = None
         if projected_memory is not None:
-            hidden, weights = self._step_memory(hidden, projected_memory, memory_mask)
+            hidden, weights = self._step_memory(hidden, projected_memory, memory_padding_mask)
         transformed = self.feed_forward.step(self.feed_forward_residual.enter(hidden))
         outputs = self.feed_forward_residual.leave(hidden, transformed)
         return DecoderLayerStep(outputs, cache, weights)
@@ -293,7 +293,7 @@ class DecoderLayer(Block):
         self,
         hidden: Tensor,
         projected_memory: tuple[Tensor, Tensor],
-        memory_mask: PaddingMask | None,
+        memory_padding_mask: PaddingMask | None,
     ) -> tuple[Tensor, Tensor]:
         # The beams of a sentence share its memory: they become queries of one row.
         keys, values = projected_memory
@@ -304,8 +304,8 @@ class DecoderLayer(Block):
         # -> (batch, beam, d_model)
         query = ops.reshape(query, (batch, beams, hidden.shape[-1]))
         mask = ops.ones((1, 1), "bool")
-        if memory_mask is not None:
-            mask = boolean_mask("memory_mask", memory_mask)
+        if memory_padding_mask is not None:
+            mask = boolean_mask("memory_padding_mask", memory_padding_mask)
         attended, weights = self.cross_attention.attend_cached(
             query, keys, values, mask[:, None, None, :]
         )

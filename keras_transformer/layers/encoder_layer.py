@@ -19,8 +19,8 @@ class EncoderLayerStates(NamedTuple):
 class EncoderMasks(NamedTuple):
     """The masks of one call, Keras's implicit one included; None allows everything."""
 
-    padding: PaddingMask | None  # (batch, length)
-    attention: AttentionMask | None  # (batch, query, key)
+    padding_mask: PaddingMask | None  # (batch, length)
+    attention_mask: AttentionMask | None  # (batch, query, key)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -125,13 +125,13 @@ class EncoderLayer(Block):
     ) -> EncoderLayerStates:
         """As `call`, of inputs from `one_mask`; attaches no mask, and gives weights when asked."""
         if self.added_position is not None:
-            inputs = self.added_position(inputs, padding_mask=masks.padding, training=training)
+            inputs = self.added_position(inputs, padding_mask=masks.padding_mask, training=training)
         normed = self.attention_residual.enter(inputs)
         attended = self.attention(
             normed,
             normed,
-            value_mask=masks.padding,
-            attention_mask=masks.attention,
+            value_mask=masks.padding_mask,
+            attention_mask=masks.attention_mask,
             return_attention_scores=with_weights,
             training=training,
         )

@@ -334,10 +334,8 @@ class MultiHeadAttention(Composite):
             )
         key = value if key is None else key
         query_mask = combine_masks(query_mask, *self.read_mask(query))
-        memory_mask = combine_masks(
-            value_mask, key_mask, *self.read_mask(value), *self.read_mask(key)
-        )
-        masks = Masks(query_mask, memory_mask, attention_mask, use_causal_mask, self.window)
+        key_mask = combine_masks(value_mask, key_mask, *self.read_mask(value), *self.read_mask(key))
+        masks = Masks(query_mask, key_mask, attention_mask, use_causal_mask, self.window)
         query, value, key = cast_alike(self.compute_dtype, query, value, key)
         whole = query, value
         if self.axes is not None:
@@ -365,26 +363,26 @@ class MultiHeadAttention(Composite):
         with_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends along the length of (batch, length, width)."""
-        if masks.pairs is not None:
-            masks = masks._replace(pairs=per_head(masks.pairs))
+        if masks.attention_mask is not None:
+            masks = masks._replace(attention_mask=per_head(masks.attention_mask))
         # Two lengths that are known only at run time are equal for one and the same tensor.
         length = query.shape[1]
         same_length = query is value or (length is not None and length == value.shape[1])
-        query = zero_masked(query, masks.query)
+        query = zero_masked(query, masks.query_mask)
         memory = [value] if key is value else [value, key]
-        memory = [zero_masked(part, masks.memory) for part in memory]
+        memory = [zero_masked(part, masks.key_mask) for part in memory]
         finite = None
         if masks.depend_on_query():
             # A key may be masked for some queries only, and 0 times NaN is NaN.
             finite = combine_masks(*(ops.all(ops.isfinite(part), axis=-1) for part in memory))
             memory = [zero_masked(part, finite) for part in memory]
         keys, values = self.project_key_value(*memory)
-        fits_blocks = masks.pairs is None and same_length and not with_weights
+        fits_blocks = masks.attention_mask is None and same_length and not with_weights
         if self.window is not None and fits_blocks:
             output = self.attend_in_blocks(
                 query, keys, values, masks, window=self.window, finite=finite, training=training
             )
-            return zero_masked(output, masks.query), None
+            return zero_masked(output, masks.query_mask), None
         return self.attend(
             query,
             keys,
@@ -392,7 +390,7 @@ class MultiHeadAttention(Composite):
             masks,
             finite=finite,
             training=training,
-            return_attention_scores=with_weights,
+            with_weights=with_weights,
         )
 
     def attend(
@@ -404,7 +402,7 @@ class MultiHeadAttention(Composite):
         *,
         finite: BooleanMask | None = None,
         training: bool | None = None,
-        return_attention_scores: bool = False,
+        with_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends from `query` (batch, query, width) to projected keys and values.
 
@@ -418,7 +416,7 @@ class MultiHeadAttention(Composite):
             positions = position_range(read_length(query)), position_range(read_length(keys))
             bias = self.position.bias(*positions, masks.causal)
         dropout, weights = self._weights_dropout(training), None
-        if return_attention_scores:
+        if with_weights:
             context, weights = attention_with_weights(
                 *heads, mask, bias=bias, dropout=dropout, finite=finite
             )
@@ -451,15 +449,15 @@ class MultiHeadAttention(Composite):
             *self._in_heads(query, keys, values),
             window,
             causal=masks.causal,
-            key_mask=masks.memory,
+            key_mask=masks.key_mask,
             finite=finite,
             bias=bias,
             dropout=self._weights_dropout(training),
             flash_attention=self.flash_attention,
         )
         output = self._project_output(context, query)
-        if masks.memory is not None and self.use_bias:
-            near = any_within(masks.memory, left=window, right=0 if masks.causal else window)
+        if masks.key_mask is not None and self.use_bias:
+            near = any_within(masks.key_mask, left=window, right=0 if masks.causal else window)
             output = zero_masked(output, near)
         return output
 

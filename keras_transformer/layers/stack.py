@@ -58,7 +58,7 @@ class Stack(Block):
         transform = rematerialized if self.remat and training else transformed
         for layer in self.layers:
             hidden = transform(layer, hidden, *memory, masks=masks, training=training)
-        return self.finish(hidden, masks.padding)
+        return self.finish(hidden, masks.padding_mask)
 
     def run_inspected(
         self, *tensors: Tensor | None, masks: StackMasks, training: bool | None
@@ -70,7 +70,7 @@ class Stack(Block):
             options = {"masks": masks, "training": training, "with_weights": True}
             states.append(layer.transform(hidden, *memory, **options))
             hidden = states[-1].outputs
-        return self.finish(hidden, masks.padding), states
+        return self.finish(hidden, masks.padding_mask), states
 
     def finish(self, hidden: Tensor, padding_mask: PaddingMask | None) -> Tensor:
         """Normalises what the last layer returns, and attaches the mask."""

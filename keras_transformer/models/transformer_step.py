@@ -57,7 +57,12 @@ class TransformerStep:
         if model.target_norm is not None:
             hidden = model.target_norm(hidden)
         step = model.decoder.step(
-            hidden, index, caches, self.projected_memory, memory_mask=self.mask, paths=paths
+            hidden,
+            index,
+            caches,
+            self.projected_memory,
+            memory_padding_mask=self.mask,
+            paths=paths,
         )
         logits = apart(model.target_embedding.logits(step.outputs, self.output_rows)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]

@@ -124,7 +124,7 @@ def test_steps_with_a_cache_equal_the_whole_prefix(norm_first):
             ops.convert_to_tensor(index, "int32"),
             caches,
             projected,
-            memory_mask=ops.convert_to_tensor(MEMORY_MASK),
+            memory_padding_mask=ops.convert_to_tensor(MEMORY_MASK),
         )
         np.testing.assert_allclose(array(step)[:, 0], whole[:, index], atol=1e-5)
 
@@ -151,7 +151,7 @@ def test_beams_of_a_sentence_read_its_memory():
         ops.convert_to_tensor(0, "int32"),
         decoder.start_cache(BATCH * beams, TARGET),
         decoder.project_memory(memory, mask),
-        memory_mask=mask,
+        memory_padding_mask=mask,
     )
     expected = decoder.inspect(
         rows,
@@ -182,7 +182,7 @@ def test_beams_that_follow_paths_equal_their_whole_prefixes(rooms, monkeypatch):
             ops.convert_to_tensor(index, "int32"),
             caches,
             projected,
-            memory_mask=mask,
+            memory_padding_mask=mask,
             paths=ops.convert_to_tensor(paths),
         )
         positions = np.arange(index + 1)
@@ -233,6 +233,6 @@ def test_integer_masks_count_as_boolean_ones_whole_and_by_step():
         projected = layer.project_memory(memory, mask)
         caches = layer.start_cache(BATCH, TARGET)
         start = ops.convert_to_tensor(0)
-        output, _, _ = layer.step(inputs[:, :1], start, caches, projected, memory_mask=mask)
+        output, _, _ = layer.step(inputs[:, :1], start, caches, projected, memory_padding_mask=mask)
         steps.append(array(output))
     np.testing.assert_array_equal(*steps)
