@@ -564,11 +564,18 @@ class MultiHeadAttention(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        plain = "num_heads key_dim value_dim num_key_value_heads dropout use_bias use_gate window"
-        plain += " flash_attention seed"
         serialize_regularizer = keras.regularizers.serialize
         own = {
-            **{name: getattr(self, name) for name in plain.split()},
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "num_key_value_heads": self.num_key_value_heads,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "use_gate": self.use_gate,
+            "window": self.window,
+            "flash_attention": self.flash_attention,
+            "seed": self.seed,
             "output_shape": self.output_width and list(self.output_width),
             "attention_axes": self.attention_axes and list(self.attention_axes),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -322,8 +322,18 @@ class RecurrentSeq2Seq(SequenceToSequence):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        names = "vocab_size source_vocab_size target_vocab_size num_layers d_model cell attention"
-        names += " dropout pad_id bos_id eos_id"
-        own = {name: getattr(self, name) for name in names.split()}
-        own["scheduled_sampling"] = share_config(self.scheduled_sampling)
+        own = {
+            "vocab_size": self.vocab_size,
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "num_layers": self.num_layers,
+            "d_model": self.d_model,
+            "cell": self.cell,
+            "attention": self.attention,
+            "dropout": self.dropout,
+            "scheduled_sampling": share_config(self.scheduled_sampling),
+            "pad_id": self.pad_id,
+            "bos_id": self.bos_id,
+            "eos_id": self.eos_id,
+        }
         return {**super().get_config(), **own}
