@@ -31,22 +31,6 @@ def read_numbers(name: str, values: Any) -> np.ndarray:
     return read
 
 
-def refuse_ids_outside(name: str, ids: Ids, vocab_size: int) -> None:
-    """Raises `ValueError` for an id that is not in the vocabulary; does not read tensors.
-
-    For such an id an embedding returns the row of another id, or NaN: that depends on the backend.
-    """
-    if not is_read(ids):
-        return
-    ids = np.asarray(ids)
-    outside = ids[(ids < 0) | (ids >= vocab_size)]
-    if outside.size:
-        raise ValueError(
-            f"`{name}` must be ids of the vocabulary, from 0 to {vocab_size - 1}. "
-            f"Received: {name} with {outside[0]}"
-        )
-
-
 def special_ids_by_name(pad_id: Any, bos_id: Any, eos_id: Any) -> dict[str, int]:
     """Returns the three ids by name as integers, or raises `ValueError`."""
     given = {"pad_id": pad_id, "bos_id": bos_id, "eos_id": eos_id}

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import numpy as np
+
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids
-from keras_transformer.decoding.call_arguments import refuse_ids_outside
+from keras_transformer.decoding.call_arguments import is_read
 from keras_transformer.masking import integer_ids
 
 
@@ -45,6 +47,22 @@ def check_special_ids(
             "`pad_id`, `bos_id` and `eos_id` must be ids of the vocabulary, and `pad_id` another "
             f"than {names}. Received: pad_id={pad_id}, bos_id={bos_id}, eos_id={eos_id} and "
             f"a vocabulary of {vocab_size}"
+        )
+
+
+def refuse_ids_outside(name: str, ids: Ids, vocab_size: int) -> None:
+    """Raises `ValueError` for an id that is not in the vocabulary; does not read tensors.
+
+    For such an id an embedding returns the row of another id, or NaN: that depends on the backend.
+    """
+    if not is_read(ids):
+        return
+    ids = np.asarray(ids)
+    outside = ids[(ids < 0) | (ids >= vocab_size)]
+    if outside.size:
+        raise ValueError(
+            f"`{name}` must be ids of the vocabulary, from 0 to {vocab_size - 1}. "
+            f"Received: {name} with {outside[0]}"
         )
 
 
