@@ -182,6 +182,18 @@ class MaskedCrossentropy(keras.losses.Loss):
         mask = token_weights(y_true, y_pred, self.pad_id)
         return token_crossentropy(y_true, y_pred, self.label_smoothing, mask)
 
+    def mean_divergence(
+        self,
+        y_true: Ids,
+        first_logits: Logits,
+        second_logits: Logits,
+        sample_weight: Tensor | None = None,
+    ) -> Tensor:
+        """`symmetric_divergence` in the unit of this loss: mean, or weighted sum, over tokens."""
+        mask = token_weights(y_true, first_logits, self.pad_id)
+        values = symmetric_divergence(first_logits, second_logits, mask)
+        return self.mean_over_tokens(values, y_true, first_logits, sample_weight)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
@@ -230,21 +242,3 @@ def _known_shape(tensor: Tensor) -> Shape | None:
         return tuple(tensor.shape)
     except ValueError:
         return None
-
-
-def mean_divergence(
-    loss: Any,
-    labels: Ids,
-    first_logits: Logits,
-    second_logits: Logits,
-    sample_weight: Tensor | None = None,
-) -> Tensor:
-    """`symmetric_divergence` in the unit of `loss`: its mean, or weighted sum, over tokens."""
-    if not isinstance(loss, MaskedCrossentropy):
-        raise ValueError(
-            "a model with `r_drop` must be compiled with `MaskedCrossentropy`. "
-            f"Received: loss={loss!r}"
-        )
-    mask = token_weights(labels, first_logits, loss.pad_id)
-    values = symmetric_divergence(first_logits, second_logits, mask)
-    return loss.mean_over_tokens(values, labels, first_logits, sample_weight)

@@ -20,7 +20,7 @@ from keras_transformer.layers.positions import (
     position_config,
 )
 from keras_transformer.layers.residual import NORM_EPSILON, normalization
-from keras_transformer.losses import mean_divergence
+from keras_transformer.losses import MaskedCrossentropy
 from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.transformer_step import TransformerStep
@@ -370,9 +370,14 @@ class Transformer(SequenceToSequence):
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         if not (training and self.r_drop):
             return loss
+        if not isinstance(self.loss, MaskedCrossentropy):
+            raise ValueError(
+                "a model with `r_drop` must be compiled with `MaskedCrossentropy`. "
+                f"Received: loss={self.loss!r}"
+            )
         second = self(x, training=True)
         second_loss = super().compute_loss(x, y, second, sample_weight, training)
-        divergence = mean_divergence(self.loss, y, y_pred, second, sample_weight)
+        divergence = self.loss.mean_divergence(y, y_pred, second, sample_weight)
         return (loss + second_loss) / 2 + self.r_drop / 4 * divergence
 
     def get_config(self) -> dict[str, Any]:
