@@ -76,8 +76,8 @@ LEFT_OUT_ON_JAX = {
         "tests/layers/test_composite.py::test_a_layer_frozen_inside_stays_frozen",
         "tests/layers/test_multi_head_attention_properties.py::test_asking_for_scores_and_the_call",
         "tests/layers/test_block_properties.py::test_a_decoders_output_has_no_gradient",
-        "tests/layers/test_attention_in_half_precision.py::test_rows_without_positions_have_no_outp"
-        "ut[mixed_bfloat16]",
+        "tests/layers/test_multi_head_attention_half_precision.py::"
+        "test_rows_without_positions_have_no_output[mixed_bfloat16]",
         "tests/test_checks.py::test_whole_floats_are_ids_where_nothing_else_tells_padding",
         "tests/test_checks.py::test_a_dict_of_inputs_and_pooled_outputs",
         "tests/models/test_sequence_to_sequence.py::test_a_table_of_the_ids_weights",
