@@ -169,7 +169,7 @@ def cached_attention(
     query = ops.transpose(query * (key_dim**-0.5), (0, 2, 1, 3))
     # -> (batch, key and value heads, groups * query, key_dim)
     query = ops.reshape(query, (batch, shared, groups * queries, key_dim))
-    scores = ops.cast(ops.einsum("bhqd,bhsd->bhqs", query, keys), "float32")
+    scores = ops.cast(ops.einsum("bhqd,bhkd->bhqk", query, keys), "float32")
     scores = ops.reshape(scores, (batch, heads, queries, slots))  # -> (batch, heads, query, slots)
     if bias is not None:
         scores = scores + bias
@@ -177,7 +177,7 @@ def cached_attention(
     weights = ops.where(ops.any(mask, axis=-1, keepdims=True), weights, 0.0)
     # -> (batch, key and value heads, groups * query, slots)
     shaped = ops.reshape(weights, (batch, shared, groups * queries, slots))
-    context = ops.einsum("bhqs,bhsd->bhqd", ops.cast(shaped, values.dtype), values)
+    context = ops.einsum("bhqk,bhkd->bhqd", ops.cast(shaped, values.dtype), values)
     # -> (batch, heads, query, value_dim) -> (batch, query, heads, value_dim)
     context = ops.reshape(context, (batch, heads, queries, values.shape[-1]))
     return ops.transpose(context, (0, 2, 1, 3)), weights

@@ -118,7 +118,7 @@ class SimilarityAttention(keras.layers.Layer):
         weights = ops.softmax(scores, axis=-1)
         if mask is not None:
             weights = ops.where(mask, weights, 0.0)
-        context = ops.einsum("bqs,bsd->bqd", ops.cast(weights, memory.dtype), memory)
+        context = ops.einsum("bqk,bkd->bqd", ops.cast(weights, memory.dtype), memory)
         return (context, weights) if return_attention_scores else context
 
     def _scores(self, query: Tensor, memory: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ class SimilarityAttention(keras.layers.Layer):
             query, memory = unit_vectors(query) * self.strength, unit_vectors(memory)
         if self.similarity == "scaled_dot":
             query = query * memory.shape[-1] ** -0.5
-        return ops.einsum("bqd,bsd->bqs", query, memory)
+        return ops.einsum("bqd,bkd->bqk", query, memory)
 
     def compute_mask(
         self, query: Tensor, memory: Tensor, previous_mask: PreviousMask | None = None
