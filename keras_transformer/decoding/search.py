@@ -1,6 +1,6 @@
 """What all searches share: their options, the arguments of a call, the rules for the next token."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
@@ -465,3 +465,14 @@ class Search:
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Rebuilds the search from `get_config`."""
         return cls(**config)
+
+    def with_ids(self, ids: Mapping[int, int]) -> Self:
+        """Returns the search for another vocabulary: `ids` has the new id of each token it keeps.
+
+        A token without a new id leaves `suppressed_ids` and `allowed_ids`.
+        """
+        config = self.get_config()
+        for name in ("suppressed_ids", "allowed_ids"):
+            if config[name] is not None:
+                config[name] = [ids[index] for index in config[name] if index in ids]
+        return self.from_config(config)

@@ -1,7 +1,6 @@
 """Gives a trained model another vocabulary, with what it knows of the old one."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ def resize_vocabulary(
     resized.build()
     weights = read_weights(model)
     assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
-    search = renumbered(translator.search, kept_ids(old[1], new[1]))
+    search = translator.search.with_ids(kept_ids(old[1], new[1]))
     sides = {"source_tokenizer": new[0], "target_tokenizer": new[1]}
     return Translator(**{**translator.settings, "model": resized, "search": search, **sides})
 
@@ -134,12 +133,3 @@ def resized_weight(
     axis = 1 if name.endswith("reverse_embeddings") else 0
     means = [np.mean(np.take(values, ids, axis), axis=axis) for ids in side]
     return np.stack(means, axis=axis)
-
-
-def renumbered(search: Any, ids: dict[int, int]) -> Any:
-    """Returns the search with the new ids of the tokens that it names."""
-    config = search.get_config()
-    for name in ("suppressed_ids", "allowed_ids"):
-        if config[name] is not None:
-            config[name] = [ids[index] for index in config[name] if index in ids]
-    return type(search).from_config(config)

@@ -57,6 +57,15 @@ def test_pieces_that_stay_keep_their_rows_and_new_ones_get_the_mean_of_their_par
     ]
 
 
+@pytest.mark.parametrize("search", [GreedySearch, BeamSearch])
+def test_a_search_has_the_new_ids_and_drops_tokens_that_are_gone(search):
+    old = search(min_length=2, allowed_ids=[9, 4, 7], suppressed_ids=[5, 4])
+    new = old.with_ids({4: 6, 9: 4})
+    assert type(new) is search
+    assert new.get_config() == {**old.get_config(), "allowed_ids": [4, 6], "suppressed_ids": [6]}
+    assert search().with_ids({}).get_config() == search().get_config()
+
+
 def test_texts_without_new_pieces_have_the_logits_that_they_had():
     old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60, user_defined_symbols=["<a>"])
     new = SentencePieceTokenizer.train(
