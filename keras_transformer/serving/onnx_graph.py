@@ -50,6 +50,27 @@ class Value(NamedTuple):
         array = self.constant
         return array.item() if array is not None and array.size == 1 else None
 
+    @property
+    def as_size(self) -> Any:
+        """A scalar as `sizes` has it: a number, itself, or None where it is to be found."""
+        number = self.number
+        if number is None:
+            return self
+        return None if number < 0 else int(number)
+
+    def read_numbers(self, what: str) -> list[int]:
+        """Returns the numbers of a constant, or raises `ValueError`."""
+        if self.constant is None:
+            raise ValueError(f"ONNX needs {what} that the graph does not compute. Received: {self}")
+        return [int(number) for number in np.ravel(self.constant)]
+
+
+def is_same_size(one: Any, other: Any) -> bool:
+    """Whether two lengths of `Value.sizes` are known to be the same."""
+    if isinstance(one, Value) and isinstance(other, Value):
+        return one.name == other.name
+    return one is not None and isinstance(one, int) and isinstance(other, int) and one == other
+
 
 class Scope:
     """The nodes of one graph: the outermost, the body of a loop, or a branch of a condition."""
@@ -212,6 +233,20 @@ class GraphBuilder:
             return self.constant(value.constant.astype(dtype))
         to = helper.np_dtype_to_tensor_dtype(dtype)
         return self.add("Cast", [value], dtype, value.sizes, to=to)
+
+    def permute(self, value: Value, order: Sequence[int]) -> Value:
+        """The value with its axes in another order."""
+        if list(order) == list(range(value.rank)):
+            return value
+        sizes = [value.sizes[axis] for axis in order]
+        return self.add("Transpose", [value], None, sizes, perm=list(order))
+
+    def expand(self, value: Value, parts: Sequence[Value]) -> Value:
+        """The value repeated to a shape of int32 scalars."""
+        sizes = [part.as_size for part in parts]
+        if len(sizes) == value.rank and all(map(is_same_size, sizes, value.sizes)):
+            return value
+        return self.add("Expand", [value, self.vector(parts)], None, sizes)
 
     def made_here(self, value: Value) -> Value:
         """The value as an output of the innermost graph, which makes it itself."""

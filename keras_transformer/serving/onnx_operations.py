@@ -1,7 +1,7 @@
-"""TensorFlow's operations, each written in operations that ONNX has.
+"""TensorFlow's operations that compute numbers, in operations that ONNX has, and the table of all.
 
-A function takes the builder, the node of TensorFlow, and the values of its inputs. It returns the
-value of the output, or a list of values.
+Those that only move numbers are in `onnx_shapes.py`. A function takes the builder, the node of
+TensorFlow, and the values of its inputs. It returns the value of the output, or a list of values.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.serving import onnx_patterns, onnx_shapes
-from keras_transformer.serving.onnx_graph import GraphBuilder, Value
-from keras_transformer.serving.onnx_shapes import expand, numbers, same, size_of_part, swap_last
+from keras_transformer.serving.onnx_graph import GraphBuilder, Value, is_same_size
 
 SIGN_BIT = np.iinfo(np.int32).min
-# The length of an axis of a list of tensors that nothing has been written to.
-OPEN = "open"
 
 
 def settled(value: Any, shape: Any) -> Any:
@@ -40,7 +37,7 @@ def broadcast_sizes(values: Sequence[Value]) -> tuple[Any, ...]:
     for axis in range(-rank, 0):
         own = [value.sizes[axis] for value in values if value.rank >= -axis]
         own = [size for size in own if not (isinstance(size, int) and size == 1)]
-        alike = own and all(same(size, own[0]) for size in own)
+        alike = own and all(is_same_size(size, own[0]) for size in own)
         fixed = [size for size in own if isinstance(size, int)]
         sizes.append(fixed[0] if fixed else own[0] if alike else None if own else 1)
     return tuple(sizes)
@@ -199,7 +196,7 @@ def reduce(kind: str) -> Callable[..., Value]:
 
     def convert(builder: GraphBuilder, node: Any, value: Value, axes: Value) -> Value:
         keep = int(node.attr["keep_dims"].b)
-        chosen = [axis % value.rank for axis in numbers(axes, "axes")]
+        chosen = [axis % value.rank for axis in axes.read_numbers("axes")]
         if not chosen:
             return value
         if kind == "ReduceProd" and value.parts is not None:
@@ -224,6 +221,11 @@ def reduce_boolean(kind: str) -> Callable[..., Value]:
         return builder.cast(reduce(kind)(builder, node, number, axes), bool)
 
     return convert
+
+
+def swap_last(builder: GraphBuilder, value: Value) -> Value:
+    """The value with its last two axes exchanged."""
+    return builder.permute(value, [*range(value.rank - 2), value.rank - 1, value.rank - 2])
 
 
 def matrix_product(builder: GraphBuilder, node: Any, one: Value, two: Value) -> Value:
@@ -277,7 +279,7 @@ def largest(builder: GraphBuilder, node: Any, value: Value, count: Value) -> lis
 
 def place_of_largest(builder: GraphBuilder, node: Any, value: Value, axis: Value) -> Value:
     """Where the largest of an axis is; among equals the first."""
-    (place,) = numbers(axis, "an axis")
+    (place,) = axis.read_numbers("an axis")
     place %= value.rank
     sizes = [size for index, size in enumerate(value.sizes) if index != place]
     found = builder.add("ArgMax", [value], "int64", sizes, axis=place, keepdims=0)
@@ -296,44 +298,6 @@ def one_hot(
     sizes = (*ids.sizes, int(depth.number))
     here = builder.add("Equal", [rows, places], bool, sizes)
     return builder.add("Where", [here, on, off], on.dtype, sizes)
-
-
-def list_from_tensor(builder: GraphBuilder, node: Any, value: Value, *rest: Value) -> Value:
-    """A list of tensors is one tensor; its first axis is that of the list."""
-    return value
-
-
-def new_list(builder: GraphBuilder, node: Any, shape: Value, count: Value) -> Value:
-    """A list of so many zeros, each of one element until a tensor is written."""
-    sizes = [number if number >= 0 else OPEN for number in numbers(shape, "a shape")]
-    one = builder.constant(1, "int32")
-    parts = [one if size == OPEN else builder.constant(size, "int32") for size in sizes]
-    zero = builder.constant(0, attribute_type(node, "element_dtype"))
-    zeros = expand(builder, zero, [count, *parts])
-    return zeros._replace(constant=None, sizes=(size_of_part(count), *sizes))
-
-
-def write_item(builder: GraphBuilder, node: Any, items: Value, index: Value, new: Value) -> Value:
-    """The list with a tensor at `index`."""
-    count = builder.size(items, 0)
-    bounds = [builder.constant(0, "int32"), count, builder.constant(1, "int32")]
-    places = builder.add("Range", bounds, sizes=(None,))
-    after = builder.axes(list(range(1, items.rank)))
-    here = builder.add("Equal", [places, index], bool)
-    here = builder.add("Unsqueeze", [here, after], bool) if items.rank > 1 else here
-    row = builder.add("Unsqueeze", [new, builder.axes([0])])
-    return builder.add("Where", [here, row, items], new.dtype, items.sizes)
-
-
-def read_item(builder: GraphBuilder, node: Any, items: Value, index: Value, *rest: Value) -> Value:
-    """The tensor at `index` of a list."""
-    sizes = [None if size == OPEN else size for size in items.sizes[1:]]
-    return builder.add("Gather", [items, index], None, sizes, axis=0)
-
-
-def stack_list(builder: GraphBuilder, node: Any, items: Value, *rest: Value) -> Value:
-    """The tensors of a list as one."""
-    return items._replace(sizes=tuple(None if size == OPEN else size for size in items.sizes))
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -432,11 +396,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "SquaredDifference": squared_difference,
     "Squeeze": onnx_shapes.squeeze,
     "StridedSlice": onnx_shapes.strided_slice,
-    "TensorListFromTensor": list_from_tensor,
-    "TensorListGetItem": read_item,
-    "TensorListReserve": new_list,
-    "TensorListSetItem": write_item,
-    "TensorListStack": stack_list,
+    "TensorListFromTensor": onnx_shapes.list_from_tensor,
+    "TensorListGetItem": onnx_shapes.read_item,
+    "TensorListReserve": onnx_shapes.new_list,
+    "TensorListSetItem": onnx_shapes.write_item,
+    "TensorListStack": onnx_shapes.stack_list,
     "TensorScatterUpdate": onnx_shapes.scatter_points,
     "Tile": onnx_shapes.tile,
     "TopKV2": largest,

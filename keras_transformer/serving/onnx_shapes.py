@@ -1,56 +1,32 @@
-"""TensorFlow's operations on axes and places, each written in operations that ONNX has.
+"""TensorFlow's operations that move numbers from place to place, in operations that ONNX has.
 
-They reshape, join, slice, look up and write; `onnx_operations.py` says what a function takes.
+They reshape, join, slice, look up and write, and keep lists of tensors. A function takes the
+builder, the node of TensorFlow, and the values of its inputs. It returns the value of the output,
+or a list of values.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
-from keras_transformer.serving.onnx_graph import GraphBuilder, Value
+from keras_transformer.serving.onnx_graph import GraphBuilder, Value, is_same_size
 
 LARGEST = np.iinfo(np.int64).max
-DT_INT64 = 9  # TensorFlow's number of the dtype
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two sizes are known to be the same."""
-    if isinstance(one, Value) and isinstance(other, Value):
-        return one.name == other.name
-    return one is not None and isinstance(one, int) and isinstance(other, int) and one == other
-
-
-def numbers(value: Value, what: str) -> list[int]:
-    """The numbers of a constant, or `ValueError`."""
-    if value.constant is None:
-        raise ValueError(f"ONNX needs {what} that the graph does not compute. Received: {value}")
-    return [int(number) for number in np.ravel(value.constant)]
-
-
-def swap_last(builder: GraphBuilder, value: Value) -> Value:
-    """The value with its last two axes exchanged."""
-    order = [*range(value.rank - 2), value.rank - 1, value.rank - 2]
-    return permute(builder, value, order)
-
-
-def permute(builder: GraphBuilder, value: Value, order: Sequence[int]) -> Value:
-    """The value with its axes in another order."""
-    if list(order) == list(range(value.rank)):
-        return value
-    sizes = [value.sizes[axis] for axis in order]
-    return builder.add("Transpose", [value], None, sizes, perm=list(order))
+# The length of an axis of a list of tensors that nothing has been written to.
+OPEN = "open"
 
 
 def transpose(builder: GraphBuilder, node: Any, value: Value, order: Value) -> Value:
     """Another order of the axes."""
-    return permute(builder, value, numbers(order, "an order of axes"))
+    return builder.permute(value, order.read_numbers("an order of axes"))
 
 
 def shape(builder: GraphBuilder, node: Any, value: Value) -> Value:
     """The lengths of the axes."""
     sizes = tuple(builder.size(value, axis) for axis in range(value.rank))
-    if node.attr["out_type"].type == DT_INT64:
+    if node.attr["out_type"].type == tf.int64.as_datatype_enum:
         return builder.vector(sizes, "int64")
     return builder.vector(sizes, "int32")._replace(parts=sizes)
 
@@ -58,10 +34,10 @@ def shape(builder: GraphBuilder, node: Any, value: Value) -> Value:
 def reshape(builder: GraphBuilder, node: Any, value: Value, to: Value) -> Value:
     """Other axes for the same elements, with a constant shape where ONNX can find the rest."""
     parts = builder.parts(to)
-    sizes = [size_of_part(part) for part in parts]
+    sizes = [part.as_size for part in parts]
     made_by, inputs = builder.makers.get(value.name, ("", ()))
     for given in (inputs[0], value) if made_by == "Reshape" else (value,):
-        if len(sizes) == given.rank and all(map(same, sizes, given.sizes)):
+        if len(sizes) == given.rank and all(map(is_same_size, sizes, given.sizes)):
             return given
         wanted = constant_shape(parts, given.sizes)
         if None not in wanted:
@@ -73,48 +49,32 @@ def constant_shape(parts: Sequence[Value], sizes: Sequence[Any]) -> list[Any]:
     """The numbers of a shape for a tensor of `sizes`: 0 as it is, -1 the rest, None unknown."""
     wanted: list[Any] = [part.number for part in parts]
     for axis, (part, size) in enumerate(zip(parts, sizes, strict=False)):
-        if wanted[axis] is None and same(part, size):
+        if wanted[axis] is None and is_same_size(part, size):
             wanted[axis] = 0
     if wanted.count(None) == 1 and -1 not in wanted:
         wanted[wanted.index(None)] = -1
     return wanted
 
 
-def size_of_part(part: Value) -> Any:
-    """A size as `Value.sizes` has it: a number, a scalar, or None where it is to be found."""
-    number = part.number
-    if number is None:
-        return part
-    return None if number < 0 else int(number)
-
-
-def expand(builder: GraphBuilder, value: Value, parts: Sequence[Value]) -> Value:
-    """The value repeated to a shape."""
-    sizes = [size_of_part(part) for part in parts]
-    if len(sizes) == value.rank and all(map(same, sizes, value.sizes)):
-        return value
-    return builder.add("Expand", [value, builder.vector(parts)], None, sizes)
-
-
 def broadcast(builder: GraphBuilder, node: Any, value: Value, to: Value) -> Value:
     """The value repeated to a shape."""
-    return expand(builder, value, builder.parts(to))
+    return builder.expand(value, builder.parts(to))
 
 
 def fill(builder: GraphBuilder, node: Any, to: Value, value: Value) -> Value:
     """A number repeated to a shape."""
-    return expand(builder, value, builder.parts(to))
+    return builder.expand(value, builder.parts(to))
 
 
 def zeros_like(builder: GraphBuilder, node: Any, value: Value) -> Value:
     """Zeros of the same shape."""
     parts = [builder.size(value, axis) for axis in range(value.rank)]
-    return expand(builder, builder.constant(0, value.dtype), parts)
+    return builder.expand(builder.constant(0, value.dtype), parts)
 
 
 def expand_axes(builder: GraphBuilder, node: Any, value: Value, axis: Value) -> Value:
     """A new axis of length 1."""
-    (place,) = numbers(axis, "an axis")
+    (place,) = axis.read_numbers("an axis")
     place %= value.rank + 1
     sizes = [*value.sizes[:place], 1, *value.sizes[place:]]
     found = builder.add("Unsqueeze", [value, builder.axes([place])], None, sizes)
@@ -156,7 +116,7 @@ def unpack(builder: GraphBuilder, node: Any, value: Value) -> list[Value]:
 def concatenate(builder: GraphBuilder, node: Any, *values: Value) -> Value:
     """Values one after another along an axis."""
     *rows, last = values
-    (axis,) = numbers(last, "an axis")
+    (axis,) = last.read_numbers("an axis")
     if all(row.rank == 1 and (row.parts or row.constant is not None) for row in rows):
         parts = tuple(part for row in rows for part in builder.parts(row))
         if rows[0].dtype == np.int32:
@@ -170,7 +130,7 @@ def concatenate(builder: GraphBuilder, node: Any, *values: Value) -> Value:
 
 def split(builder: GraphBuilder, node: Any, axis: Value, value: Value) -> list[Value]:
     """Equal parts along an axis."""
-    (place,) = numbers(axis, "an axis")
+    (place,) = axis.read_numbers("an axis")
     count = node.attr["num_split"].i
     outputs = [(value.dtype, None)] * count
     return builder.add_many("Split", [value], outputs, axis=place % value.rank, num_outputs=count)
@@ -183,14 +143,14 @@ def tile(builder: GraphBuilder, node: Any, value: Value, counts: Value) -> Value
 
 def pad(builder: GraphBuilder, node: Any, value: Value, widths: Value, *fill: Value) -> Value:
     """The value with `fill` around it."""
-    before_and_after = permute(builder, widths, [1, 0])
+    before_and_after = builder.permute(widths, [1, 0])
     flat = builder.add("Reshape", [before_and_after, builder.constant([-1], "int64")])
     return builder.add("Pad", [value, builder.cast(flat, "int64"), *fill])
 
 
 def gather(builder: GraphBuilder, node: Any, value: Value, indices: Value, axis: Value) -> Value:
     """Slices of an axis by their indices."""
-    (place,) = numbers(axis, "an axis")
+    (place,) = axis.read_numbers("an axis")
     place %= value.rank
     shared = node.attr["batch_dims"].i
     if value.parts is not None and indices.number is not None and indices.rank == 0:
@@ -213,7 +173,7 @@ def gather_points(builder: GraphBuilder, node: Any, value: Value, indices: Value
 
 def scatter(builder: GraphBuilder, node: Any, places: Value, values: Value, to: Value) -> Value:
     """Zeros of a shape with `values` added at places."""
-    zeros = expand(builder, builder.constant(0, values.dtype), builder.parts(to))
+    zeros = builder.expand(builder.constant(0, values.dtype), builder.parts(to))
     inputs = [zeros, builder.cast(places, "int64"), values]
     return builder.add("ScatterND", inputs, None, zeros.sizes, reduction="add")
 
@@ -245,13 +205,13 @@ def update_slice(
         place = builder.add("Unsqueeze", [steps, builder.axes(after)]) if after else steps
         place = place._replace(sizes=(None, *[1] * len(after)))
     to = [builder.size(new, axis) for axis in range(new.rank)]
-    places = expand(builder, builder.cast(place, "int64"), to)
+    places = builder.expand(builder.cast(place, "int64"), to)
     return builder.add("ScatterElements", [value, places, new], None, value.sizes, axis=axis)
 
 
 def reverse(builder: GraphBuilder, node: Any, value: Value, axes: Value) -> Value:
     """The elements of some axes from last to first."""
-    places = numbers(axes, "axes")
+    places = axes.read_numbers("axes")
     rows = [[number] * len(places) for number in (-1, -LARGEST)]
     inputs = [*map(builder.axes, [*rows, places, [-1] * len(places)])]
     return builder.add("Slice", [value, *inputs], None, value.sizes)
@@ -266,7 +226,7 @@ def strided_slice(
         for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     }
     begins, ends = builder.parts(begin), builder.parts(end)
-    steps = numbers(step, "steps")
+    steps = step.read_numbers("steps")
     new = sum(flags["new_axis"] >> index & 1 for index in range(len(steps)))
     hidden = value.rank - (len(steps) - new)  # axes that no index names
     slices: dict[int, tuple[Value, Value, int]] = {}
@@ -362,3 +322,41 @@ def sliced_size(size: Any, first: Value, last: Value, stride: int) -> Any:
     if isinstance(size, int) and first.number is not None and last.number is not None:
         return len(range(size)[int(first.number) : int(last.number) : stride])
     return None
+
+
+def list_from_tensor(builder: GraphBuilder, node: Any, value: Value, *rest: Value) -> Value:
+    """A list of tensors is one tensor; its first axis is that of the list."""
+    return value
+
+
+def new_list(builder: GraphBuilder, node: Any, shape: Value, count: Value) -> Value:
+    """A list of so many zeros, each of one element until a tensor is written."""
+    sizes = [number if number >= 0 else OPEN for number in shape.read_numbers("a shape")]
+    one = builder.constant(1, "int32")
+    parts = [one if size == OPEN else builder.constant(size, "int32") for size in sizes]
+    zero = builder.constant(0, tf.as_dtype(node.attr["element_dtype"].type).as_numpy_dtype)
+    zeros = builder.expand(zero, [count, *parts])
+    return zeros._replace(constant=None, sizes=(count.as_size, *sizes))
+
+
+def write_item(builder: GraphBuilder, node: Any, items: Value, index: Value, new: Value) -> Value:
+    """The list with a tensor at `index`."""
+    count = builder.size(items, 0)
+    bounds = [builder.constant(0, "int32"), count, builder.constant(1, "int32")]
+    places = builder.add("Range", bounds, sizes=(None,))
+    after = builder.axes(list(range(1, items.rank)))
+    here = builder.add("Equal", [places, index], bool)
+    here = builder.add("Unsqueeze", [here, after], bool) if items.rank > 1 else here
+    row = builder.add("Unsqueeze", [new, builder.axes([0])])
+    return builder.add("Where", [here, row, items], new.dtype, items.sizes)
+
+
+def read_item(builder: GraphBuilder, node: Any, items: Value, index: Value, *rest: Value) -> Value:
+    """The tensor at `index` of a list."""
+    sizes = [None if size == OPEN else size for size in items.sizes[1:]]
+    return builder.add("Gather", [items, index], None, sizes, axis=0)
+
+
+def stack_list(builder: GraphBuilder, node: Any, items: Value, *rest: Value) -> Value:
+    """The tensors of a list as one."""
+    return items._replace(sizes=tuple(None if size == OPEN else size for size in items.sizes))
