@@ -127,9 +127,10 @@ def save_ctranslate2(
             values = np.maximum(values, np.finfo("float16").min)
         scope, _, name = variable.rpartition("/")
         setattr(specs.model_spec.index_spec(spec, scope), name, values)
-    for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
-        getattr(spec, f"register_{side}_vocabulary")(vocabulary.tokens)
-    set_config(spec.config, translator, vocabularies[1])
+    source, target = vocabularies
+    spec.register_source_vocabulary(source.tokens)
+    spec.register_target_vocabulary(target.tokens)
+    set_config(spec.config, translator, target)
     spec.validate()
     spec.optimize(quantization=quantization)
     with new_directory(directory) as folder:
@@ -200,8 +201,8 @@ def check_settings(translator: Translator) -> None:
         refused["position"] = position
     if activation_number(model.encoder) is None:
         refused["activation"] = activation_config(model.activation)
-    for side in ("source", "target"):
-        tokenizer = getattr(translator, f"{side}_tokenizer")
+    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
+    for side, tokenizer in tokenizers.items():
         if tokenizer.reverse:
             refused[f"{side}_tokenizer.reverse"] = True
         if tokenizer.lowercase:

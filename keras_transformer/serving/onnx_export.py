@@ -12,7 +12,7 @@ from keras_transformer.decoding import Sampling
 from keras_transformer.serving.model_card import CARD, checked_card, model_card
 from keras_transformer.serving.onnx_integers import quantize_model
 from keras_transformer.serving.onnx_loop import convert_function
-from keras_transformer.serving.onnx_strings import check_texts, with_strings
+from keras_transformer.serving.onnx_strings import check_translator, with_strings
 from keras_transformer.serving.portable_files import write_portable_files
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def export_onnx(
     with new_directory(path) as written:
         check_search(translator)
         if strings:
-            check_texts(translator)
+            check_translator(translator)
         translator = translator.for_export()
         model = to_onnx(translator, copy_weights=quantization is not None)
         if quantization:

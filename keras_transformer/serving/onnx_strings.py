@@ -88,18 +88,19 @@ write (int32[batch, hypotheses, length] ids, float[batch, hypotheses] found_scor
 """
 
 
-def check_texts(translator: "Translator") -> None:
+def check_translator(translator: "Translator") -> None:
     """Raises `ValueError` for a translator whose texts the operations do not read and write."""
     if translator.split_sentences:
         raise ValueError(
             "`strings=True` translates each text as one sentence. Received: split_sentences=True"
         )
-    for name in ("source_tag", "target_tag"):
-        tag = getattr(translator, name)
+    tags = {"source_tag": translator.source_tag, "target_tag": translator.target_tag}
+    for name, tag in tags.items():
         if tag is not None:
             raise ValueError(f"`strings=True` knows no tags. Received: {name}={tag!r}")
-    for side in ("source", "target"):
-        reason = other_tokens(getattr(translator, f"{side}_tokenizer"))
+    tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
+    for side, tokenizer in tokenizers.items():
+        reason = other_tokens(tokenizer)
         if reason is not None:
             raise ValueError(
                 "`strings=True` needs SentencePiece vocabularies that onnxruntime-extensions reads "
@@ -111,8 +112,13 @@ def other_tokens(tokenizer: Tokenizer) -> str | None:
     """Returns why the operations give other tokens than a tokenizer, or None."""
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return f"of {type(tokenizer).__name__}"
-    for name in ("lossless", "lowercase", "leading_tags"):
-        if getattr(tokenizer, name):
+    options = {
+        "lossless": tokenizer.lossless,
+        "lowercase": tokenizer.lowercase,
+        "leading_tags": tokenizer.leading_tags,
+    }
+    for name, is_on in options.items():
+        if is_on:
             return f"with {name}=True"
     if tokenizer.normalization != "identity":
         return f"with normalization={tokenizer.normalization!r}"
@@ -120,25 +126,25 @@ def other_tokens(tokenizer: Tokenizer) -> str | None:
     return "with ids of its own" if own_ids else None
 
 
-def with_strings(search: "ModelProto", translator: "Translator") -> "ModelProto":
+def with_strings(model: "ModelProto", translator: "Translator") -> "ModelProto":
     """Returns the ONNX model of a search with texts in place of ids, as `export_onnx` says.
 
     Args:
-        search: the model that `to_onnx` made.
-        translator: a `Translator` that `check_texts` has passed.
+        model: the model that `to_onnx` made.
+        translator: a `Translator` that `check_translator` has passed.
     """
     from onnx import checker, helper
 
-    model = translator.model
+    trained = translator.model
     source, target = (
-        cast("SentencePieceTokenizer", tokenizer)  # `check_texts` refuses others
+        cast("SentencePieceTokenizer", tokenizer)  # `check_translator` refuses others
         for tokenizer in (translator.source_tokenizer, translator.target_tokenizer)
     )
     numbers = {
-        "PAD": model.pad_id,
-        "BOS": model.bos_id,
-        "EOS": model.eos_id,
-        "LAST": model.eos_id if translator.source_eos else model.pad_id,
+        "PAD": trained.pad_id,
+        "BOS": trained.bos_id,
+        "EOS": trained.eos_id,
+        "LAST": trained.eos_id if translator.source_eos else trained.pad_id,
         "ENDS": int(translator.source_eos),
         "LONGEST": translator.max_source_length - translator.source_eos,
         "MOST": 2**31 - 1,
@@ -148,19 +154,19 @@ def with_strings(search: "ModelProto", translator: "Translator") -> "ModelProto"
     read, write = (parse(text, numbers) for text in (READ, WRITE))
     set_vocabulary(read, "SentencepieceTokenizer", source.model)
     set_vocabulary(write, "SentencepieceDecoder", target.model)
-    nodes = list(search.graph.node)
+    nodes = list(model.graph.node)
     for node in nodes:
         node.output[:] = ["found_scores" if name == "scores" else name for name in node.output]
     truncated = next(value for value in write.input if value.name == "truncated")
     graph = helper.make_graph(
         [*read.node, *nodes, *write.node],
-        search.graph.name,
+        model.graph.name,
         [*read.input],
         [*write.output, truncated],
-        [*read.initializer, *search.graph.initializer, *write.initializer],
+        [*read.initializer, *model.graph.initializer, *write.initializer],
     )
-    opsets = [*search.opset_import, helper.make_opsetid(EXTENSIONS, 1)]
-    made = helper.make_model(graph, opset_imports=opsets, ir_version=search.ir_version)
+    opsets = [*model.opset_import, helper.make_opsetid(EXTENSIONS, 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
     checker.check_model(made)
     return made
 
