@@ -26,6 +26,7 @@ LONG_FILES = {  # those of one idea that takes more lines, and how many it may t
 LEVELS = {
     "arguments": (0, 0),
     "atomic_files": (0, 0),
+    "card_file": (0, 0),
     "command_process": (0, 0),
     "line_files": (0, 0),
     "processes": (0, 0),

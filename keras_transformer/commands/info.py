@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from keras_transformer.card_file import read_card
 from keras_transformer.commands.program import (
     Program,
     examples,
@@ -16,7 +17,7 @@ from keras_transformer.commands.program import (
     use_a_backend,
     use_tensorflow,
 )
-from keras_transformer.recipes.run_files import SETTINGS, check_run, find_export, is_run, read_card
+from keras_transformer.recipes.run_files import SETTINGS, check_run, find_export, is_run
 from keras_transformer.recipes.settings import RECURRENT_ONLY, TRANSFORMER_ONLY, read_settings
 
 

@@ -8,11 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from keras_transformer.card_file import is_onnx, read_card
 from keras_transformer.recipes.presets import FINE_TUNING, PRESETS
 from keras_transformer.recipes.settings import BACKENDS, RECURRENT_ONLY, Settings, read_settings
 
-CARD = Path("assets.extra", "model_card.json")
-ONNX, ONNX_CARD = "translator.onnx", "model_card.json"  # of an export to ONNX
 SETTINGS = "settings.toml"
 PREDICTIONS = "predictions.tsv"
 IMPORTED = "imported.json"  # of a run whose model came from another system
@@ -56,11 +55,6 @@ def find_export(path: str | PathLike[str]) -> Path | None:
         if numbers:
             return parent / str(max(numbers))
     return None
-
-
-def is_onnx(path: str | PathLike[str]) -> bool:
-    """Whether `path` is an export to ONNX, with its search."""
-    return (Path(path) / ONNX).exists()
 
 
 def export_numbers(parent: str | PathLike[str]) -> list[int]:
@@ -260,12 +254,6 @@ def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) ->
     names = {"GreedySearch": "", "BeamSearch": "num_hypotheses", "Sampling": "num_samples"}
     name = names.get(search.get("class", ""))
     return None if name is None else search["settings"].get(name, 1)
-
-
-def read_card(export: str | PathLike[str]) -> dict[str, Any]:
-    """Returns the model card of a SavedModel or an ONNX file, empty where it has none."""
-    file = Path(export) / (ONNX_CARD if is_onnx(export) else CARD)
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def read_format(path: str | PathLike[str]) -> str:

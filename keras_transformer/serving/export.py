@@ -8,8 +8,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations that a SavedModel needs)
 
 from keras_transformer.atomic_files import new_directory
+from keras_transformer.card_file import EXTRA
 from keras_transformer.serving.description import describe_export, how_to_call
-from keras_transformer.serving.model_card import EXTRA, checked_card, write_card
+from keras_transformer.serving.model_card import checked_card, write_card
 from keras_transformer.serving.operations import check_operations, list_operations
 from keras_transformer.serving.saved_model import (
     read_saved_model,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_transformer import card_file
 from keras_transformer.decoding import Shortlist
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.processor import processor_kind
@@ -19,8 +20,6 @@ from keras_transformer.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
 
-EXTRA = "assets.extra"  # where a SavedModel keeps files that are not of its graph
-CARD = "model_card.json"
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
@@ -61,7 +60,7 @@ def write_card(
 ) -> None:
     """Writes the model card of an export to its `assets.extra`, `folder`."""
     text = json.dumps(model_card(translator, card, operations), indent=2, ensure_ascii=False)
-    with open(os.path.join(folder, CARD), "w", encoding="utf-8") as file:
+    with open(os.path.join(folder, card_file.CARD), "w", encoding="utf-8") as file:
         file.write(f"{text}\n")
 
 
@@ -126,12 +125,8 @@ def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int] | None:
 
 
 def read_card(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns the card of an export; empty when there is none."""
-    card = os.path.join(saved_model_path(path), EXTRA, CARD)
-    if not os.path.exists(card):
-        return {}
-    with open(card, encoding="utf-8") as file:
-        return json.load(file)
+    """Returns the card of a SavedModel, empty where it has none; `ValueError` for another path."""
+    return card_file.read_card(saved_model_path(path))
 
 
 def text_conventions(translator: "Translator") -> dict[str, list[str]]:

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from keras_transformer import arguments
 from keras_transformer.atomic_files import new_directory
+from keras_transformer.card_file import CARD, ONNX
 from keras_transformer.decoding import Sampling
-from keras_transformer.serving.model_card import CARD, checked_card, model_card
+from keras_transformer.serving.model_card import checked_card, model_card
 from keras_transformer.serving.onnx_integers import quantize_model
 from keras_transformer.serving.onnx_loop import convert_function
 from keras_transformer.serving.onnx_strings import check_translator, with_strings
@@ -18,7 +19,6 @@ from keras_transformer.serving.portable_files import write_portable_files
 if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
 
-MODEL = "translator.onnx"
 STRINGS = "translator_strings.onnx"
 SIZES = {
     "source_ids": ("batch", "source"),
@@ -106,7 +106,7 @@ def export_onnx(
         model = to_onnx(translator, copy_weights=quantization is not None)
         if quantization:
             model = quantize_model(model)
-        with open(os.path.join(written, MODEL), "wb") as file:
+        with open(os.path.join(written, ONNX), "wb") as file:
             file.write(model.SerializeToString())
         if strings:
             with open(os.path.join(written, STRINGS), "wb") as file:
