@@ -73,8 +73,8 @@ def check_version(path: str | PathLike[str]) -> None:
     if (path / EARLIER_SETTINGS).exists() and not (path / SETTINGS).exists():
         raise ValueError(
             f"{path} is a run of version 0.1.0, whose export in {path / 'export'} still "
-            "translates. To export it anew, use that version: "
-            '`pip install "keras-transformer-components==0.1.0"`'
+            "translates. To export it anew, use a clone of the repository at that version: "
+            '`pip install -e ".[tensorflow,plots,eval]"`'
         )
 
 
