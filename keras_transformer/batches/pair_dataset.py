@@ -1,5 +1,6 @@
 """PairDataset: pairs of ids as batches, without TensorFlow."""
 
+import functools
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -24,14 +25,15 @@ class PairDataset(keras.utils.PyDataset):
 
     The dataset groups pairs by length into at most `max_shapes` shapes of batch, those that waste
     the least padding. A training step is compiled at most that often. Each pair comes exactly once
-    an epoch. Rows of padding fill the last batch of a shape; masks leave them without effect.
+    a pass. Rows of padding fill the last batch of a shape; masks leave them without effect.
 
     Each epoch has an order of its own, which depends on the pairs, `seed` and its number alone.
     A resumed training can thus go on where it stopped: pass `ExactResume(...).epoch` as
     `first_epoch`. An epoch is over when Keras ends one and every batch was read. Use another
     object to evaluate, or to read batches in a loop. With `steps_per_epoch`, the epochs of `fit`
-    are not epochs of the data, and `first_epoch` cannot say where they stopped. Give
-    `shuffle=False` to `fit`, which otherwise draws an order of its own.
+    are not epochs of the data, and `first_epoch` cannot say where they stopped: give
+    `batches_per_epoch` in its place. Give `shuffle=False` to `fit`, which otherwise draws an order
+    of its own.
 
     On TensorFlow Keras gives all batches the lengths of the first two, so `fit` raises an error
     for more than one shape there. `text.translation_dataset` has no such limit.
@@ -49,6 +51,8 @@ class PairDataset(keras.utils.PyDataset):
         max_length: pairs with a side of more tokens, eos included, are left out and counted.
         max_shapes: the largest number of shapes of batch.
         first_epoch: number of the first epoch.
+        batches_per_epoch: as in `text.translation_dataset`: the batches of an epoch. Epochs then
+            go on in the data, pass after pass. None for all pairs once.
         batches_per_update: as in `text.translation_dataset`: above 1, each batch comes with
             weights, with which accumulated gradients are the mean over an update's tokens.
         rows_multiple: the number of rows of every batch is a multiple of it: the number of devices
@@ -92,6 +96,7 @@ class PairDataset(keras.utils.PyDataset):
         max_length: int = 256,
         max_shapes: int = 6,
         first_epoch: int = 0,
+        batches_per_epoch: int | None = None,
         batches_per_update: int = 1,
         rows_multiple: int = 1,
         process: tuple[int, int] = (0, 1),
@@ -106,13 +111,14 @@ class PairDataset(keras.utils.PyDataset):
         max_shapes = positive("max_shapes", max_shapes)
         batches_per_update = positive("batches_per_update", batches_per_update)
         rows_multiple = positive("rows_multiple", rows_multiple)
+        batches_per_epoch = arguments.optional(positive, "batches_per_epoch", batches_per_epoch)
         seed = arguments.optional(non_negative, "seed", seed)
         first_epoch = non_negative("first_epoch", first_epoch)
         self._process = checked_process(process, rows_multiple, seed)
         special = distinct_special_ids(pad_id, bos_id, eos_id)
         entropy: Any = np.random.SeedSequence().entropy  # an int
         order = entropy if seed is None else seed
-        self._passes, self.report = make_passes(
+        passes, self.report = make_passes(
             read_sides(source_ids, target_ids, special),
             special,
             tokens_per_batch=tokens_per_batch,
@@ -122,12 +128,16 @@ class PairDataset(keras.utils.PyDataset):
             order=order if shuffle else None,
             per_update=batches_per_update,
         )
+        self._num_batches = passes.num_batches
+        self._length = passes.count_batches(batches_per_epoch)
+        # The order of a pass stays from one epoch to the next: it takes long for many pairs.
+        self._of_pass = functools.lru_cache(maxsize=1)(passes.of_pass)
         self._start(first_epoch)
         if verbose:
             print(self.report.summary(max_length, "PairDataset"), file=sys.stderr)
 
     def __len__(self) -> int:
-        return self._passes.num_batches
+        return self._length
 
     def __getitem__(self, index: int) -> Batch:
         """The batch of this index in the current epoch."""
@@ -136,7 +146,8 @@ class PairDataset(keras.utils.PyDataset):
                 f"index must be from {-len(self)} to {len(self) - 1}. Received: {index}"
             )
         index %= len(self)
-        batch = self._batch_at(index)
+        number, place = divmod(self._epoch * len(self) + index, self._num_batches)
+        batch = self._of_pass(number)(place)
         self._unread.discard(index)
         own, number = self._process
         return keras.tree.map_structure(lambda x: np.split(x, number)[own], batch)
@@ -162,7 +173,6 @@ class PairDataset(keras.utils.PyDataset):
 
     def _start(self, epoch: int) -> None:
         self._epoch = epoch
-        self._batch_at = self._passes.of_pass(epoch)
         self._unread = set(range(len(self)))
 
 

@@ -70,6 +70,18 @@ class Passes:
             -sum(bucket.num_batches for bucket in self.buckets) // self.batches_per_update
         )
 
+    def count_batches(self, batches_per_epoch: int | None) -> int:
+        """Returns the batches of an epoch, those of a pass for None, or raises `ValueError`."""
+        if batches_per_epoch is None:
+            return self.num_batches
+        if batches_per_epoch % self.batches_per_update:
+            raise ValueError(
+                "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
+                f"batches_per_epoch={batches_per_epoch}, "
+                f"batches_per_update={self.batches_per_update}"
+            )
+        return batches_per_epoch
+
     def batches(self, start: int, number: int) -> Iterator[Batch]:
         """Yields `number` batches, from batch `start` on."""
         current = None

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.batches.passes import Passes
 from keras_transformer.callbacks import ExactResume
 from tests.backends import BACKEND, on_jax, on_tensorflow
 from tests.batches.small_pairs import SOURCES, TARGETS, dataset, model
@@ -82,6 +83,44 @@ def test_an_epoch_of_fit_may_be_a_part_of_the_pairs():
     assert same(batches(data), batches(dataset(**TRAINED)))
 
 
+def test_short_epochs_are_the_passes_in_a_row():
+    """Epochs of 10 batches begin and end within a pass of 14, and may hold the end of one."""
+    options = dict(shuffle=True, seed=3, batches_per_update=2)
+    assert len(dataset(**options)) == 14
+    short = dict(options, batches_per_epoch=10)
+    whole = [batches(dataset(**options, first_epoch=number)) for number in range(3)]
+    expected = [batch for each in whole for batch in each]
+    data = dataset(**short)
+    for epoch in range(4):
+        assert len(data) == 10
+        found = batches(data)
+        assert all(map(same, found, expected[10 * epoch : 10 * (epoch + 1)]))
+        assert all(map(same, found, batches(dataset(**short, first_epoch=epoch))))
+        data.on_epoch_end()
+
+
+def test_an_order_is_made_once_a_pass(monkeypatch):
+    made, make = [], Passes.of_pass
+
+    def of_pass(self, number):
+        made.append(number)
+        return make(self, number)
+
+    monkeypatch.setattr(Passes, "of_pass", of_pass)
+    data = dataset(shuffle=True, seed=3, batches_per_epoch=4)
+    for _ in range(5):
+        batches(data)
+        data.on_epoch_end()
+    assert made == sorted(set(made)) == [0, 1]
+
+
+def test_short_epochs_of_whole_updates_alone():
+    with pytest.raises(ValueError, match="`batches_per_epoch` must be a multiple of .*epoch=5, "):
+        dataset(batches_per_epoch=5, batches_per_update=2)
+    with pytest.raises(ValueError, match="`batches_per_epoch` must be a positive integer"):
+        dataset(batches_per_epoch=0)
+
+
 def test_processes_that_make_batches_are_refused():
     data = dataset(**TRAINED)
     data.use_multiprocessing = True
@@ -101,14 +140,16 @@ def test_several_shapes_are_refused_where_keras_would_take_the_first_for_all():
         model().fit(dataset(), verbose=0)
 
 
-def test_a_training_goes_on_to_the_bit(tmp_path):
+@pytest.mark.parametrize("batches_per_epoch", [None, 3])  # with 3, it stops within a pass
+def test_a_training_goes_on_to_the_bit(tmp_path, batches_per_epoch):
+    trained = dict(TRAINED, batches_per_epoch=batches_per_epoch)
     whole = model()
-    whole.fit(dataset(**TRAINED), epochs=3, shuffle=False, verbose=0)
+    whole.fit(dataset(**trained), epochs=3, shuffle=False, verbose=0)
     for epochs in (1, 3):
         resume = ExactResume(tmp_path)
         resumed = model()
         resumed.fit(
-            dataset(**TRAINED, first_epoch=resume.epoch),
+            dataset(**trained, first_epoch=resume.epoch),
             initial_epoch=resume.epoch,
             epochs=epochs,
             shuffle=False,
@@ -171,8 +212,10 @@ def test_two_devices_share_batches_and_have_the_loss_of_one():
     assert run.returncode == 0, run.stderr
 
 
-def test_the_rows_of_all_processes_are_those_of_the_batch():
+@pytest.mark.parametrize("batches_per_epoch", [None, 20])  # with 20, from two passes
+def test_the_rows_of_all_processes_are_those_of_the_batch(batches_per_epoch):
     options = dict(shuffle=True, seed=3, rows_multiple=4, batches_per_update=2)
+    options |= dict(batches_per_epoch=batches_per_epoch)
     whole = dataset(**options)
     parts = [dataset(**options, process=(number, 2)) for number in range(2)]
     for index in range(len(whole)):

@@ -27,7 +27,7 @@ def main(directory):
     """Trains to the end, and writes the weights: the mean of the last epochs, and the best mean."""
     resume = ExactResume(directory)
     options = dict(tokens_per_batch=256, shuffle=True, seed=3, max_shapes=1, verbose=False)
-    options |= dict(first_epoch=resume.epoch, batches_per_update=2)
+    options |= dict(first_epoch=resume.epoch, batches_per_update=2, batches_per_epoch=8)
     on_tensorflow = keras.backend.backend() == "tensorflow"
     data, translator = (from_texts if on_tensorflow else from_ids)(options)
     keras.utils.set_random_seed(1)
@@ -62,7 +62,7 @@ def from_texts(options):
     from keras_transformer.text import CharacterTokenizer, translation_dataset
 
     tokenizer = CharacterTokenizer(LETTERS)
-    data = translation_dataset(WORDS, REVERSED, tokenizer, **options, batches_per_epoch=8)
+    data = translation_dataset(WORDS, REVERSED, tokenizer, **options)
     return data, lambda model: Translator(model, tokenizer, max_length=12, jit_compile=False)
 
 
