@@ -251,6 +251,7 @@ class PlainTexts(Texts):
             shuffle=True,
             first_epoch=first_epoch,
             batches_per_update=self.settings.accumulate,
+            batches_per_epoch=self.settings.batches_per_epoch or None,
         )
 
     def _prepared(self, large: LargeFiles) -> tuple[PreparedSide, PreparedSide]:

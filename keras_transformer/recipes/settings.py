@@ -100,14 +100,15 @@ class Settings:
         cell: cell of the recurrent model.
         similarity: similarity of its attention; "general" is bilinear.
         scheduled_sampling: share of the target tokens that the recurrent model writes itself.
-        epochs: number of passes over the training pairs.
+        epochs: number of passes over the training pairs, or parts of `batches_per_epoch` batches.
         minutes: ends training after the first epoch that passes this time. Compiling and measuring
             count.
         tokens_per_batch: tokens of either side of a batch, padding included.
-        batches_per_epoch: batches of an epoch; 0: as many as all pairs make.
+        batches_per_epoch: batches of an epoch, at whose end a run validates and saves; 0: as many
+            as all pairs make.
         max_shapes: number of shapes of batch; each is compiled once.
-        on_disk_from: MiB of both training files. Files of this size or larger are tokenized once
-            and stay on disk; 0: all. Smaller ones are read into lists.
+        on_disk_from: MiB of both training files, gzip counted four times. Files of this size or
+            larger are tokenized once and stay on disk; 0: all. Smaller ones are read into lists.
         learning_rate: largest learning rate, at the end of the warm-up.
         warmup_steps: updates of the warm-up.
         label_smoothing: share of the target that is spread over the vocabulary.
@@ -519,7 +520,7 @@ TRANSFORMER_ONLY = (
     *("num_decoder_layers", "num_heads", "d_ff", "norm_first", "norm_epsilon", "position"),
     *("inner_dropout", "remat", "r_drop", "model_parallel"),
 )
-TENSORFLOW_ONLY = ("tensorboard", "teacher", "batches_per_epoch")
+TENSORFLOW_ONLY = ("tensorboard", "teacher")
 FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 

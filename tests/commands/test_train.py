@@ -324,6 +324,33 @@ def test_a_run_on_four_devices_goes_on_and_learns_as_on_one(tmp_path, no_tensorf
     assert "9, must be the number of devices" in printed
 
 
+EIGHT = ["--data-parallel", 2, "--model-parallel", 4, "--num-heads", 4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "parts"), [(1, []), (8, EIGHT)])
+def test_killed_within_a_pass_on_jax_it_ends_with_the_bits_of_a_whole_run(
+    tmp_path, no_tensorflow, devices, parts
+):
+    """A pass has eight batches, an epoch three."""
+    pytest.importorskip("jax")
+    environment = dict(no_tensorflow, KERAS_BACKEND="jax")
+    flag = f"--xla_force_host_platform_device_count={devices}"
+    environment["XLA_FLAGS"] = f"{environment.get('XLA_FLAGS', '')} {flag}"
+    job = [*write_words(tmp_path, 300), *SMALL, *parts, "--dropout", 0.1, "--epochs", 12]
+    job += ["--batches-per-epoch", 3, "--measure-every", 6]
+    status, whole = finish(*job, "--output", tmp_path / "whole", **environment)
+    assert status == 0, whole
+    status, printed = stop(tmp_path / "run", signal.SIGKILL, *job, **environment)
+    assert status == -signal.SIGKILL, printed
+    status, printed = finish(*job, "--output", tmp_path / "run", **environment)
+    assert status == 0, printed
+    assert re.search("Going on from epoch ([1-9]|1[01]) ", printed)
+    ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "whole")
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert printed.splitlines()[-1] == whole.splitlines()[-1]
+
+
 @pytest.mark.long
 def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
     """At a rate next to none, its only epoch ends with the loss that the other began with."""

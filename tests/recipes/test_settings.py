@@ -159,7 +159,7 @@ TEXT = dict(train=("a", "b"))
             "needs `backend` 'tensorflow'. Received: tensorboard=True, backend='jax'",
         ),
         (dict(TEXT, backend="jax", teacher="a"), "`teacher` needs `backend` 'tensorflow'"),
-        (dict(TEXT, backend="torch", batches_per_epoch=4), "needs `backend` 'tensorflow'"),
+        (dict(TEXT, backend="torch", teacher="a"), "needs `backend` 'tensorflow'"),
         (dict(TEXT, backend="jax", normalization="a.tsv"), "by a file of rules needs"),
         (dict(user_defined_symbols=("<a>",)), "`user_defined_symbols` and .* need `format` 'text'"),
         (dict(train="a", format="g2p", input_sentence_size=9), "need `format` 'text'"),
