@@ -21,7 +21,7 @@ import tensorflow as tf
 from benchmarks.ours_decoding import SIZES, VOCAB, source_ids
 from benchmarks.timing import interleaved
 from keras_transformer import BeamSearch, GreedySearch, Transformer
-from keras_transformer.layers.dense import products_apart, step_product
+from keras_transformer.layers.dense import products_apart
 from keras_transformer.serving import Translator
 from keras_transformer.serving.id_functions import barrier
 from keras_transformer.text import CharacterTokenizer
@@ -111,7 +111,7 @@ def build_products(model):
     def product(dense, hidden, *read):
         """Of vectors (rows, 1, d_model) to the same, which the layer reads as heads or whole."""
         rows, _, width = hidden.shape
-        outputs = step_product(dense, tf.reshape(hidden, (rows, 1, *(read or [width]))))
+        outputs = dense.step(tf.reshape(hidden, (rows, 1, *(read or [width]))))
         return tf.reshape(outputs, (rows, 1, width))
 
     def step(hidden):
@@ -123,8 +123,8 @@ def build_products(model):
             hidden = product(own.output_dense, hidden, *heads)
             hidden = product(cross.query_dense, hidden)
             hidden = product(cross.output_dense, hidden, *heads)
-            inner = step_product(layer.feed_forward.inner, hidden)
-            hidden = 0.01 * step_product(layer.feed_forward.outer, inner)
+            inner = layer.feed_forward.inner.step(hidden)
+            hidden = 0.01 * layer.feed_forward.outer.step(inner)
         logits = model.target_embedding.logits(hidden)
         return hidden + tf.reduce_max(logits, axis=-1, keepdims=True)
 

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import Tensor
@@ -35,43 +36,40 @@ def apart(tensor: Tensor) -> Tensor:
     return tensor if barrier is None else barrier(tensor)
 
 
-def step_product(dense: Any, inputs: Tensor) -> Tensor:
-    """`dense(inputs)` in a decoding step, with the product apart; see `products_apart`.
-
-    Args:
-        dense: a built `Dense`, or an `EinsumDense` whose kernel starts with the inputs' last axes.
-        inputs: (batch, query, ...).
-    """
-    return dense(inputs) if dense.quantization_mode is not None else flat_product(dense, inputs)
-
-
-def flat_product(dense: Any, inputs: Tensor) -> Tensor:
-    """`dense(inputs)` of a layer that is not quantized, as one product of two matrices.
+def flat_product(
+    inputs: Tensor, kernel: Tensor, bias: Tensor | None, *, outputs_first: bool = False
+) -> Tensor:
+    """The sum of `inputs` times `kernel` over their common axes, plus `bias`, as one product.
 
     Its gradient is then one product too. On TensorFlow the gradient of an einsum is a product for
     each sentence and a sum of these products. That of a `matmul` over three axes is too.
+
+    Args:
+        inputs: (batch, query, *read).
+        kernel: (*read, *outputs), or with `outputs_first` (*outputs, *read), of the same dtype.
+        bias: the last axes of outputs, or None.
+        outputs_first: which of the two orders the kernel has.
+
+    Returns:
+        (batch, query, *outputs).
     """
-    dtype = dense.compute_dtype
-    read = len(inputs.shape) - 2  # axes of the inputs that the product sums over
-    kernel = ops.cast(dense.kernel, dtype)
-    if has_outputs_first(dense):
+    read = len(inputs.shape) - 2  # axes that the product sums over
+    if outputs_first:
         outputs_shape, read_shape = kernel.shape[:-read], kernel.shape[-read:]
     else:
         read_shape, outputs_shape = kernel.shape[:read], kernel.shape[read:]
     size = math.prod(read_shape)
-    rows = ops.reshape(ops.cast(inputs, dtype), (-1, size))  # -> (batch * query, size)
-    if has_outputs_first(dense):
+    rows = ops.reshape(inputs, (-1, size))  # -> (batch * query, size)
+    if outputs_first:
         # kernel -> (outputs, size)
         outputs = columns_product(ops.reshape(kernel, (-1, size)), rows)
     else:
         # kernel -> (size, outputs)
         outputs = apart(ops.matmul(rows, apart(ops.reshape(kernel, (size, -1)))))
-    if dense.bias is not None:
-        # bias -> (outputs,)
-        outputs = plus_bias(outputs, ops.reshape(ops.cast(dense.bias, dtype), (-1,)))
-    # -> (batch, query, *outputs_shape)
-    outputs = ops.reshape(outputs, (*ops.shape(inputs)[:2], *outputs_shape))
-    return outputs if dense.activation is None else dense.activation(outputs)
+    if bias is not None:
+        outputs = plus_bias(outputs, ops.reshape(bias, (-1,)))  # bias -> (outputs,)
+    # -> (batch, query, *outputs)
+    return ops.reshape(outputs, (*ops.shape(inputs)[:2], *outputs_shape))
 
 
 def columns_product(matrix: Tensor, rows: Tensor) -> Tensor:
@@ -87,35 +85,11 @@ def columns_product(matrix: Tensor, rows: Tensor) -> Tensor:
     return ops.transpose(apart(ops.matmul(apart(matrix), ops.transpose(rows))))
 
 
-def put_outputs_first(dense: Any) -> None:
-    """Stores the kernel of a built layer as (outputs, inputs) from now on; for inference alone."""
-    kernel = ops.convert_to_numpy(dense.kernel)
-    read = 1  # axes that the product sums over
-    if isinstance(dense, keras.layers.EinsumDense):
-        inputs, of_kernel = dense.equation.partition("->")[0].split(",")
-        read = len(set(inputs) & set(of_kernel))
-    replace_weight(dense, "_kernel", kernel.transpose(*range(read, kernel.ndim), *range(read)))
-    dense.outputs_first = True
-
-
-def has_outputs_first(dense: Any) -> bool:
-    """Whether `put_outputs_first` was called; `dense` may be of Keras's own class."""
-    return getattr(dense, "outputs_first", False)
-
-
-def replace_weight(layer: Any, name: str, values: Any) -> None:
-    """Gives a built layer `values` as another weight in the place of its attribute `name`.
-
-    Keras does the same where it quantizes.
-    """
-    layer._tracker.unlock()
-    delattr(layer, name)
-    weight = layer.add_weight(
-        values.shape, "zeros", values.dtype.name, trainable=False, name=name.strip("_")
-    )
+def add_fixed_weight(layer: keras.layers.Layer, name: str, values: np.ndarray) -> keras.Variable:
+    """Adds a weight of these values that is not trained."""
+    weight = layer.add_weight(values.shape, "zeros", values.dtype.name, trainable=False, name=name)
     weight.assign(values)
-    setattr(layer, name, weight)
-    layer._tracker.lock()
+    return weight
 
 
 def plus_bias(outputs: Tensor, bias: Tensor) -> Tensor:
@@ -138,15 +112,54 @@ def plus_bias(outputs: Tensor, bias: Tensor) -> Tensor:
     return outputs + ops.cast(bias, dtype)
 
 
-class PositionwiseDense(keras.layers.Dense):
-    """A `Dense` whose bias has a correct gradient in half precision; see `plus_bias`."""
+class MatrixLayer(keras.layers.Layer):
+    """The base of dense layers whose output can be one product of two matrices.
+
+    A subclass is one of Keras's dense layers too, which holds the kernel and the bias.
+    """
 
     outputs_first = False  # see `put_outputs_first`
+    _kernel: keras.Variable  # Keras's attribute
+
+    @property
+    def num_read_axes(self) -> int:
+        """Number of axes of the inputs that the product sums over."""
+        return 1
+
+    def step(self, inputs: Tensor) -> Tensor:
+        """As `call` of (batch, query, ...), with the product apart; see `products_apart`."""
+        return self(inputs) if self.quantization_mode is not None else self.multiply(inputs)
+
+    def multiply(self, inputs: Tensor) -> Tensor:
+        """As `call` of (batch, query, ...), by `flat_product`; a quantized layer cannot."""
+        dtype = self.compute_dtype
+        outputs = flat_product(
+            ops.cast(inputs, dtype),
+            ops.cast(self.kernel, dtype),
+            None if self.bias is None else ops.cast(self.bias, dtype),
+            outputs_first=self.outputs_first,
+        )
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def put_outputs_first(self) -> None:
+        """Stores the built kernel as (outputs, inputs) from now on; for inference alone."""
+        kernel, read = ops.convert_to_numpy(self.kernel), self.num_read_axes
+        order = (*range(read, kernel.ndim), *range(read))
+        # As Keras does where it quantizes.
+        self._tracker.unlock()
+        del self._kernel
+        self._kernel = add_fixed_weight(self, "kernel", kernel.transpose(order))
+        self._tracker.lock()
+        self.outputs_first = True
+
+
+class PositionwiseDense(MatrixLayer, keras.layers.Dense):
+    """A `Dense` whose bias has a correct gradient in half precision; see `plus_bias`."""
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the product with the bias added, activated."""
         if self.outputs_first:
-            return flat_product(self, inputs)
+            return self.multiply(inputs)
         outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
         return outputs if self.activation is None else self.activation(outputs)
 
@@ -157,7 +170,7 @@ class PositionwiseDense(keras.layers.Dense):
         super().quantize(mode, type_check=False, config=config)
 
 
-class Projection(keras.layers.EinsumDense):
+class Projection(MatrixLayer, keras.layers.EinsumDense):
     """An `EinsumDense` from and to the last axes; one product of two matrices on TensorFlow.
 
     The einsums of the other backends are such products already. Keras 3.15's `EinsumDense` adds its
@@ -165,12 +178,16 @@ class Projection(keras.layers.EinsumDense):
     along the length. So `plus_bias` adds the bias on all backends.
     """
 
-    outputs_first = False  # see `put_outputs_first`
+    @property
+    def num_read_axes(self) -> int:
+        """Number of axes of the inputs that the product sums over."""
+        inputs, kernel = self.equation.partition("->")[0].split(",")
+        return len(set(inputs) & set(kernel))
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the projection."""
         if keras.backend.backend() == "tensorflow" or self.outputs_first:
-            return flat_product(self, inputs)
+            return self.multiply(inputs)
         outputs = ops.einsum(self.equation, inputs, self.kernel)
         if self.bias is not None:
             outputs = plus_bias(outputs, self.bias)

@@ -8,7 +8,7 @@ import keras
 from keras_transformer import arguments
 from keras_transformer.arguments import Activation, Shape, Tensor
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.dense import PositionwiseDense, step_product
+from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout, ReluDropout
 
 # The activation of the gate in each gated network.
@@ -91,10 +91,10 @@ class FeedForward(Composite):
 
     def step(self, inputs: Tensor) -> Tensor:
         """As `call`, of the rows of one decoding step."""
-        inner = step_product(self.inner, inputs)
+        inner = self.inner.step(inputs)
         if self.gate is not None:
-            inner = step_product(self.gate, inputs) * inner
-        return step_product(self.outer, self.dropout_layer(inner))
+            inner = self.gate.step(inputs) * inner
+        return self.outer.step(self.dropout_layer(inner))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the input's shape."""

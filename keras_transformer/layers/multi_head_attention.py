@@ -21,7 +21,7 @@ from keras_transformer.layers.attention import (
 )
 from keras_transformer.layers.attention_axes import AttentionAxes, check_lengths
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.dense import Projection, step_product
+from keras_transformer.layers.dense import Projection
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.keras_attention import config_from_keras, copy_weights, keras_twin
 from keras_transformer.layers.positions import (
@@ -279,7 +279,7 @@ class MultiHeadAttention(Composite):
         self, name: str, num_heads: int, width: int, activation: str | None = None
     ) -> Projection:
         dense = Projection(
-            "bld,dhe->blhe",
+            "bld,dhe->blhe",  # l: the length, of queries or keys; e: the width of a head
             output_shape=(None, num_heads, width),
             bias_axes="he" if self.use_bias else None,
             activation=activation,
@@ -504,8 +504,8 @@ class MultiHeadAttention(Composite):
 
     def step_key_value(self, inputs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """As `project_key_value` for one decoding step: all inputs are at position `index`."""
-        keys = self._rotate(step_product(self.key_dense, inputs), index)
-        return keys, step_product(self.value_dense, inputs)
+        keys = self._rotate(self.key_dense.step(inputs), index)
+        return keys, self.value_dense.step(inputs)
 
     def attend_cached(
         self,
@@ -524,15 +524,15 @@ class MultiHeadAttention(Composite):
         is the number of positions that hold something. Returns the output (batch, query, width),
         and the weights where `written` is None.
         """
-        queries = self._rotate(step_product(self.query_dense, query), index)
+        queries = self._rotate(self.query_dense.step(query), index)
         bias = None
         if self.position is not None:
             slots = position_range(ops.shape(keys)[2]) // read_length(query)
             bias = self.position.bias(ops.reshape(index, (1,)), slots, True)  # index -> (1,)
         context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
         if self.use_gate:
-            context = context * step_product(self.gate_dense, query)
-        output = step_product(self.output_dense, context)
+            context = context * self.gate_dense.step(query)
+        output = self.output_dense.step(context)
         return self._zero_without_keys(output, mask), weights
 
     def compute_output_shape(

@@ -10,7 +10,7 @@ from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
 from keras_transformer.decoding.search import IMPOSSIBLE
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.dense import apart, columns_product, replace_weight
+from keras_transformer.layers.dense import add_fixed_weight, apart, columns_product
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
@@ -60,6 +60,8 @@ class Table(keras.layers.ReversibleEmbedding):
     be beyond all numbers, and in bfloat16 a sum of ones stays at 256.
     """
 
+    reverse_embeddings: keras.Variable  # Keras's attribute, where the output is not tied
+
     def add_weight(self, *args: Any, **kwargs: Any) -> Any:
         """Adds a weight that is not cast."""
         return super().add_weight(*args, **{**kwargs, "autocast": False})
@@ -69,6 +71,15 @@ class Table(keras.layers.ReversibleEmbedding):
     ) -> None:
         """Quantizes the weights as Keras does those of its own class."""
         super().quantize(mode, type_check=False, config=config)
+
+    def put_outputs_first(self) -> None:
+        """Stores the output's own matrix as (vocab, d_model) from now on; for inference alone."""
+        matrix = ops.convert_to_numpy(self.reverse_embeddings).T
+        # As Keras does where it quantizes.
+        self._tracker.unlock()
+        del self.reverse_embeddings
+        self.reverse_embeddings = add_fixed_weight(self, "reverse_embeddings", matrix)
+        self._tracker.lock()
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -209,8 +220,7 @@ class TokenEmbedding(Composite):
     def put_outputs_first(self) -> None:
         """Computes logits as `E @ transpose(hidden)` from now on; see `columns_product`."""
         if not self.tie_output:
-            values = ops.convert_to_numpy(self.embedding.reverse_embeddings).T
-            replace_weight(self.embedding, "reverse_embeddings", values)
+            self.embedding.put_outputs_first()
         self.outputs_first = True
 
     def logits(self, hidden: Tensor, rows: OutputRows | None = None) -> Logits:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import keras
 
 from keras_transformer.layers import TokenEmbedding
-from keras_transformer.layers.dense import PositionwiseDense, Projection, put_outputs_first
+from keras_transformer.layers.dense import MatrixLayer
 from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models import Transformer
 
@@ -47,9 +47,7 @@ def columns_copy(model: keras.Model) -> keras.Model:
     copied = copy_model(model)
     with little_garbage():
         for layer in copied._flatten_layers():
-            if isinstance(layer, (PositionwiseDense, Projection)):
-                put_outputs_first(layer)
-            elif isinstance(layer, TokenEmbedding):
+            if isinstance(layer, (MatrixLayer, TokenEmbedding)):
                 layer.put_outputs_first()
     return copied
 

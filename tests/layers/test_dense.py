@@ -1,27 +1,22 @@
 """The products of one decoding step: equal to the layer's own, and computed on their own."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.dense import products_apart, step_product
+from keras_transformer.layers.dense import PositionwiseDense, Projection, products_apart
 from tests.backends import POLICIES, array, normal, on_tensorflow, randomise
 
 LAYERS = {
-    "dense": (lambda **kwargs: keras.layers.Dense(6, "relu", **kwargs), (2, 1, 8)),
-    "no bias": (lambda **kwargs: keras.layers.Dense(6, use_bias=False, **kwargs), (2, 1, 8)),
+    "dense": (lambda **kwargs: PositionwiseDense(6, "relu", **kwargs), (2, 1, 8)),
+    "no bias": (lambda **kwargs: Projection("bld,dhe->blhe", (None, 2, 3), **kwargs), (2, 1, 8)),
     "to heads": (
-        lambda **kwargs: keras.layers.EinsumDense(
-            "bld,dhe->blhe", (None, 2, 3), bias_axes="he", **kwargs
-        ),
+        lambda **kwargs: Projection("bld,dhe->blhe", (None, 2, 3), bias_axes="he", **kwargs),
         (2, 3, 8),
     ),
     "from heads": (
-        lambda **kwargs: keras.layers.EinsumDense(
-            "blhd,hdo->blo", (None, 6), bias_axes="o", **kwargs
-        ),
+        lambda **kwargs: Projection("blhd,hdo->blo", (None, 6), bias_axes="o", **kwargs),
         (2, 1, 2, 4),
     ),
 }
@@ -35,7 +30,7 @@ def test_it_is_the_layer_applied(name, policy):
     dense.build(shape)
     randomise(dense)
     inputs = ops.convert_to_tensor(inputs)
-    found, expected = step_product(dense, inputs), dense(inputs)
+    found, expected = dense.step(inputs), dense(inputs)
     assert found.dtype == expected.dtype
     assert tuple(found.shape) == tuple(expected.shape)
     tolerance = 1e-6 if policy == "float32" else 2e-2
@@ -50,25 +45,25 @@ def test_a_quantized_layer_multiplies_in_its_own_way(name):
     randomise(dense)
     dense.quantize("int8")
     inputs = ops.convert_to_tensor(normal(1, *shape))
-    np.testing.assert_array_equal(array(step_product(dense, inputs)), array(dense(inputs)))
+    np.testing.assert_array_equal(array(dense.step(inputs)), array(dense(inputs)))
 
 
 @on_tensorflow
 def test_a_compiled_step_has_gradients():
     import tensorflow as tf
 
-    dense, inputs = keras.layers.Dense(6), tf.constant(normal(1, 2, 1, 8))
+    dense, inputs = PositionwiseDense(6), tf.constant(normal(1, 2, 1, 8))
     dense.build((2, 1, 8))
 
     @tf.function(jit_compile=True, autograph=False)
     def gradient(x, product):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(product(dense, x) ** 2)
+            loss = tf.reduce_sum(product(x) ** 2)
         return tape.gradient(loss, x)
 
-    expected = gradient(inputs, lambda layer, x: layer(x))
-    np.testing.assert_allclose(gradient(inputs, step_product), expected, atol=1e-5)
+    expected = gradient(inputs, dense)
+    np.testing.assert_allclose(gradient(inputs, dense.step), expected, atol=1e-5)
 
 
 @on_tensorflow
@@ -127,5 +122,5 @@ def test_xla_computes_the_product_of_one_row_apart(name):
     plain = optimized_hlo(lambda x: in_a_loop(dense, x), inputs)
     assert fused_products(plain), "the layer's own call is no slower any more"
     with products_apart(barrier):
-        apart = optimized_hlo(lambda x: in_a_loop(lambda y: step_product(dense, y), x), inputs)
+        apart = optimized_hlo(lambda x: in_a_loop(dense.step, x), inputs)
     assert fused_products(apart) < fused_products(plain)
