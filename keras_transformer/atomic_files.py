@@ -6,10 +6,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from os import PathLike
+from pathlib import Path
 
 
 def write_atomically(path: str | PathLike[str], data: bytes) -> None:
-    """Writes `data` to `path` so that a reader finds the old file or the whole new one."""
+    """Writes `data` to `path` so that a reader finds the old file or the whole new one.
+
+    Several processes may write the same file: the last one has its data there.
+    """
     path = os.fspath(path)
     handle, temporary = tempfile.mkstemp(
         dir=os.path.dirname(path) or ".", prefix=f".{os.path.basename(path)}."
@@ -23,6 +27,27 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def new_file(path: str | PathLike[str]) -> Iterator[Path]:
+    """Gives the path of a scratch file, which takes the place of `path` when the block ends well.
+
+    A reader finds the old file or the whole new one, which is on disk by then. After an error the
+    old one stays. The scratch file is `path` with a dot before its name. So the last step is one
+    atomic rename, and the next writer replaces what a killed one has left. One process at a time
+    may write the file.
+    """
+    path = Path(path)
+    scratch = path.with_name(f".{path.name}")
+    try:
+        yield scratch
+        with open(scratch, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
         raise
 
 

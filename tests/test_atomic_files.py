@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from keras_transformer import atomic_files
-from keras_transformer.atomic_files import new_directory, write_atomically
+from keras_transformer.atomic_files import new_directory, new_file, write_atomically
 
 
 def test_a_directory_appears_when_its_block_ends(tmp_path):
@@ -55,3 +55,38 @@ def test_a_file_is_replaced_whole_or_stays(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         write_atomically(path, b"new")
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_a_new_file_takes_the_place_of_the_old_one_when_its_block_ends(tmp_path):
+    path = tmp_path / "model.keras"
+    path.write_bytes(b"old")
+    (tmp_path / ".model.keras").write_bytes(b"half, of a writer that was killed")
+    with new_file(path) as scratch:
+        assert scratch.suffix == ".keras"  # by which Keras chooses a format
+        scratch.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {path.name: b"new"}
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_alone(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_half():
+        with new_file(path) as scratch:
+            scratch.write_bytes(b"half")
+            raise error("stopped")
+
+    with pytest.raises(error, match="stopped"):
+        write_half()
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_a_new_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        monkeypatch.setattr(atomic_files.os, name, lambda *_, name=name: calls.append(name))
+    with new_file(tmp_path / "file") as scratch:
+        scratch.write_bytes(b"new")
+    assert calls == ["fsync", "replace"]

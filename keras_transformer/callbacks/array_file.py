@@ -1,7 +1,6 @@
 """Variables in one file, written whole or not at all."""
 
 import json
-import os
 import zipfile
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -11,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_transformer.atomic_files import new_file
 from keras_transformer.process_group import whole_array
 
 
@@ -18,13 +18,9 @@ def write_arrays(path: str | PathLike[str], variables: Iterable[Any], **facts: A
     """Writes the variables' values, with facts that JSON can hold, in place of an older file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}")
     values: dict[str, Any] = {f"v{i}": as_numpy(v) for i, v in enumerate(variables)}
-    with open(scratch, "wb") as file:
+    with new_file(path) as scratch, open(scratch, "wb") as file:
         np.savez(file, facts=json.dumps(facts), **values)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, path)
 
 
 def read_facts(path: str | PathLike[str]) -> dict[str, Any] | None:

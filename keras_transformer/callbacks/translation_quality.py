@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_transformer import arguments
+from keras_transformer.atomic_files import new_file
 from keras_transformer.callbacks.average_checkpoints import AverageCheckpoints
 from keras_transformer.callbacks.text_errors import TEXT_METRICS, count_errors, percentage
 from keras_transformer.process_group import is_first, tell_others, whole_copy
@@ -218,18 +218,16 @@ class TranslationQuality(keras.callbacks.Callback):
         if self.filepath is None or not is_first():
             return
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self.filepath.with_name(f".{self.filepath.name}")
         if is_best:
-            whole_copy(self.model).save(scratch)
-            os.replace(scratch, self.filepath)
-        scratch = scratch.with_suffix(".json")
+            with new_file(self.filepath) as scratch:
+                whole_copy(self.model).save(scratch)
         facts = {
             **(self.best or {}),
             "last_measured": self.last_measured,
             "last_figures": self.figures,
         }
-        scratch.write_text(json.dumps(facts), encoding="utf-8")
-        os.replace(scratch, sidecar(self.filepath))
+        with new_file(sidecar(self.filepath)) as scratch:
+            scratch.write_text(json.dumps(facts), encoding="utf-8")
 
     def _print(self, figures: dict[str, float], is_best: bool) -> None:
         if not self._announced:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TextIO
 
+from keras_transformer.atomic_files import new_file
+from keras_transformer.card_file import is_onnx, read_card
 from keras_transformer.commands.program import (
     Program,
     add_model,
@@ -41,7 +43,6 @@ from keras_transformer.recipes.pair_formats import decode_target, encode_source
 from keras_transformer.recipes.run_files import (
     check_model,
     count_hypotheses,
-    is_onnx,
     newest_export,
     read_format,
 )
@@ -238,7 +239,7 @@ def check_number(count: int | None, most: int | None) -> None:
 
 def check_tags(signatures: Any, model: str, tags: dict[str, str | None]) -> None:
     """Raises `ValueError` for a tag that the vocabulary of its side does not have."""
-    from keras_transformer.recipes.run_files import find_export, read_card
+    from keras_transformer.recipes.run_files import find_export
 
     given = {side: tag for side, tag in tags.items() if tag is not None}
     if given and "source_tag" not in signatures["translate"].inputs:
@@ -385,13 +386,10 @@ def open_output(file: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     is_device = os.path.exists(file) and not os.path.isfile(file)
-    scratch = file if is_device else f"{file}.part"
+    written = contextlib.nullcontext(file) if is_device else new_file(file)
     opened = gzip.open if file.endswith(".gz") else open
-    try:
-        with opened(scratch, "wt", encoding="utf-8") as stream:  # type: ignore[operator]
-            yield stream
-        if not is_device:
-            os.replace(scratch, file)
-    finally:
-        if not is_device and os.path.exists(scratch):
-            os.unlink(scratch)
+    with (
+        written as scratch,
+        opened(scratch, "wt", encoding="utf-8") as stream,  # type: ignore[operator]
+    ):
+        yield stream

@@ -5,7 +5,6 @@ network.
 """
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.models import RecurrentSeq2Seq, Transformer
 from keras_transformer.recipes.watched_search import (
     Node,
@@ -159,13 +159,7 @@ def packed(weights: Any) -> Any:
 
 def write_page(path: Path, data: dict[str, Any]) -> None:
     """Writes the page, whole or not at all."""
-    page = make_page(data).encode("utf-8")
-    scratch = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        scratch.write_bytes(page)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_atomically(path, make_page(data).encode("utf-8"))
 
 
 def make_page(data: dict[str, Any]) -> str:

@@ -15,7 +15,9 @@ from typing import Any
 import keras
 
 from keras_transformer import plots
+from keras_transformer.atomic_files import new_file
 from keras_transformer.callbacks import ExactResume
+from keras_transformer.card_file import read_card
 from keras_transformer.process_group import is_first, tell_others, whole_copy
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import (
@@ -26,7 +28,6 @@ from keras_transformer.recipes.run_files import (
     export_numbers,
     find_export,
     is_run,
-    read_card,
     read_predictions,
     read_run,
 )
@@ -141,17 +142,15 @@ class RunDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Writes a text file atomically."""
-        scratch = self.path / f".{name}"
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, self.path / name)
+        with new_file(self.path / name) as scratch:
+            scratch.write_text(text, encoding="utf-8")
 
     def save_model(self, model: keras.Model, name: str) -> None:
         """Saves a `.keras` file atomically."""
         if not is_first():
             return
-        scratch = self.path / f".{name}"
-        whole_copy(model).save(scratch)
-        os.replace(scratch, self.path / name)
+        with new_file(self.path / name) as scratch:
+            whole_copy(model).save(scratch)
 
     def epochs_done(self) -> int:
         """Returns the number of finished epochs."""
@@ -176,13 +175,14 @@ class RunDirectory:
         """Writes history.csv, a list of one dict an epoch."""
         if not is_first():
             return
-        scratch = self.path / ".history.csv"
-        with open(scratch, "w", newline="", encoding="utf-8") as file:
-            names = list(dict.fromkeys(name for row in rows for name in row))
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with (
+            new_file(self.path / "history.csv") as scratch,
+            open(scratch, "w", newline="", encoding="utf-8") as file,
+        ):
             writer = csv.DictWriter(file, names)  # what an epoch did not measure stays empty
             writer.writeheader()
             writer.writerows(rows)
-        os.replace(scratch, self.path / "history.csv")
 
     def read_history(self, epochs: int) -> list[dict[str, float]]:
         """Returns the rows of the first `epochs` epochs."""
@@ -205,12 +205,13 @@ class RunDirectory:
         """Writes translations.txt, and predictions.tsv with sources and references too."""
         lines = [" ".join(text.split("\n")) for text in outputs]
         self.write("translations.txt", "".join(f"{line}\n" for line in lines))
-        scratch = self.path / f".{PREDICTIONS}"
-        with open(scratch, "w", newline="", encoding="utf-8") as file:
+        with (
+            new_file(self.path / PREDICTIONS) as scratch,
+            open(scratch, "w", newline="", encoding="utf-8") as file,
+        ):
             writer = csv.writer(file, delimiter="\t", lineterminator="\n")
             writer.writerow(["source", "reference", "output"])
             writer.writerows([*pair, output] for pair, output in zip(pairs, outputs, strict=True))
-        os.replace(scratch, self.path / PREDICTIONS)
 
     def write_readme(self) -> None:
         """Writes README.txt of the test and the newest export; see `make_readme`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 
-from keras_transformer.atomic_files import new_directory
+from keras_transformer.atomic_files import new_directory, new_file
 from keras_transformer.line_files import each_line
 from keras_transformer.recipes.corpus import Corpus, split_sides
 from keras_transformer.recipes.large_files import LONGEST_LINE
@@ -67,12 +67,10 @@ def translate_sources(export: Path, corpus: Corpus, whole: Path) -> None:
     )
     if translate_shards(export, parts, translations).busy:
         raise ValueError(f"{folder} must not be in use. Received: another command writes there")
-    scratch = whole.with_name(f".{whole.name}")
-    with open(scratch, "wb") as joined:
+    with new_file(whole) as scratch, open(scratch, "wb") as joined:
         for part in parts:
             with open(translations / part.name, "rb") as stream:
                 shutil.copyfileobj(stream, joined)
-    os.replace(scratch, whole)
     for left in whole.parent.glob(f"{whole.stem}-*"):  # another teacher may have begun too
         shutil.rmtree(left)
 
