@@ -6,6 +6,7 @@ The processes are new ones, which import what the function needs; a `__main__` i
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -38,7 +39,8 @@ def call_in_processes(
 
     A process gets an item when it has answered the one before, so items may be made one by one.
     An item whose process dies has a `Died`; the other processes go on. Items that no process is
-    left for are not yielded. Each process has its share of the processors.
+    left for have one too. Each process has its share of the processors, and ends when this one has
+    ended, killed or not.
 
     Args:
         function: called in the processes; it and what it takes and returns can be pickled.
@@ -81,6 +83,8 @@ def call_in_processes(
                 raise answer
             else:
                 yield answer
+        for item in waiting:  # all processes have died, at least one of them between two items
+            yield item, Died(f"{tell_end(processes[-1])}, as all others")
     finally:
         for process in processes:
             process.kill()
@@ -125,8 +129,13 @@ def ask(process: Any, item: Any, tell: Callable[[Any], None]) -> Any:
     except Raised as raised:
         raise raised.args[0] from None
     except (BrokenPipeError, EOFError, pickle.UnpicklingError):
-        status = process.wait()
-        return Died(f"by signal {-status}" if status < 0 else f"with status {status}")
+        return Died(tell_end(process))
+
+
+def tell_end(process: Any) -> str:
+    """Waits until a process has ended, and says how."""
+    status = process.wait()
+    return f"by signal {-status}" if status < 0 else f"with status {status}"
 
 
 class Raised(Exception):
@@ -136,9 +145,10 @@ class Raised(Exception):
 def answer_items() -> None:
     """What a process does: reads a function and items, and answers each.
 
-    It ends when there are no more, or when nobody reads the answers.
+    It ends when there are no more, or at once when the one who started it has ended.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who started it ends it
+    threading.Thread(target=end_with_parent, args=[sys.stdin.fileno()], daemon=True).start()
     # What a library prints is not an answer.
     items, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -154,6 +164,14 @@ def answer_items() -> None:
             except Exception as error:
                 answer = "raised", error
             send(answers, answer)
+
+
+def end_with_parent(pipe: int) -> None:
+    """Ends this process when nobody can write to the pipe any more, whatever it does then."""
+    poll = select.poll()
+    poll.register(pipe, 0)  # of no event but that end
+    poll.poll()
+    os._exit(1)
 
 
 @contextmanager

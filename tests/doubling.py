@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 
 class Double:
@@ -28,6 +29,20 @@ class Noisy(Double):
         os.write(2, b"a stray line\n")
         if self.bad:
             raise ImportError(self.bad)
+
+
+def sleep_long(item, tell):
+    """Tells its process and does nothing for a minute, as long as it lives."""
+    tell(os.getpid())
+    time.sleep(60)
+
+
+def start_more(item, tell):
+    """Sleeps in as many processes of its own."""
+    from processes import call_in_processes  # by its own name: the package would import Keras
+
+    tell(os.getpid())
+    list(call_in_processes(sleep_long, range(item), item, tell))
 
 
 def read_variable(item, tell):

@@ -1,9 +1,14 @@
 """Functions in other processes: results, what they tell and raise, and what dies."""
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from keras_transformer import processes
 from keras_transformer.processes import (
     Died,
     call_in_processes,
@@ -27,7 +32,67 @@ def test_a_process_that_dies_costs_its_item_alone():
     assert found.pop(3) == Died("by signal 9")
     assert found == {item: 2 * item for item in range(20) if item != 3}
     found = dict(call_in_processes(Double(deadly=0), range(20), 1, lambda value: None))
-    assert found == {0: Died("by signal 9")}
+    assert found.pop(0) == Died("by signal 9")
+    assert found == dict.fromkeys(range(1, 20), Died("by signal 9, as all others"))
+
+
+def test_items_have_a_death_when_no_process_lives_to_take_one(monkeypatch):
+    """The processes die after their start, or after an item, and before they are given the next."""
+    start, ask = processes.start, processes.ask
+
+    def end(process):
+        process.kill()
+        process.wait()
+
+    def start_dying(*given):
+        process = start(*given)
+        end(process)
+        return process
+
+    def ask_once(process, *given):
+        answer = ask(process, *given)
+        end(process)
+        return answer
+
+    died = Died("by signal 9, as all others")
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "start", start_dying)
+        found = dict(call_in_processes(Double(), range(3), 2, print))
+    assert found == dict.fromkeys(range(3), died)
+    monkeypatch.setattr(processes, "ask", ask_once)
+    found = dict(call_in_processes(Double(), range(5), 2, print))
+    assert found == {0: 0, 1: 2, 2: died, 3: died, 4: died}
+
+
+KILLED = """
+from doubling import start_more
+from processes import call_in_processes
+list(call_in_processes(start_more, [2], 1, lambda pid: print(pid, flush=True)))
+"""
+
+
+def test_processes_end_with_the_one_that_is_killed(tmp_path):
+    """One process has two of its own; all are busy, and none reads or sends when it is alone."""
+    folders = Path(processes.__file__).parent, Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    command = [sys.executable, "-P", "-c", KILLED]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as running:
+        pids = [int(running.stdout.readline()) for _ in range(3)]
+        assert all(map(is_running, pids))
+        running.kill()
+    deadline = time.monotonic() + 20
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(pid):
+    """Whether a process lives; one that has ended may keep its number until somebody asks."""
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_what_is_raised_there_is_raised_here():

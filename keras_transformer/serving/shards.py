@@ -445,7 +445,7 @@ def in_processes(
     job: Job, paths: Sequence[str], workers: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
     """Returns the outcome of each file, translated by as many processes."""
-    outcomes = {path: {"failed": "every process has died before"} for path in paths}
+    outcomes: dict[str, dict[str, Any]] = {}
     for path, outcome in call_in_processes(Worker(job), paths, workers, progress.add):
         is_dead = isinstance(outcome, Died)
         outcomes[path] = {"failed": f"its process ended {outcome.how}"} if is_dead else outcome
