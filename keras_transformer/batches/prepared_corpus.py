@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer.batches.token_store import TokenStore
 
+VERSION = 1  # of the arrays and of the filters: other numbers are prepared anew
 DESCRIPTION = "corpus.json"
 SIDES = ("source", "target")
 ARRAYS = ("ids", "starts", "lengths")
@@ -55,11 +56,13 @@ class PreparedSide(TokenStore):
         corpus: digest of the corpus.
         tokenizer: digest of the tokenizer that made the ids.
         special_ids: (pad_id, bos_id, eos_id), which are none of the ids.
+        path: directory of the corpus.
     """
 
     corpus: str
     tokenizer: str
     special_ids: tuple[int, int, int]
+    path: Path | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -122,6 +125,7 @@ class PreparedCorpus:
             corpus=self.digest,
             tokenizer=found["tokenizers"][side],
             special_ids=(pad_id, bos_id, eos_id),
+            path=self.path,
         )
 
 

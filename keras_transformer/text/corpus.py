@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from keras_transformer import arguments
-from keras_transformer.atomic_files import new_directory, write_atomically
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches.prepared_corpus import (
     DESCRIPTION,
     SIDES,
+    VERSION,
     PreparedCorpus,
     write_corpus,
 )
@@ -36,10 +37,10 @@ from keras_transformer.text.tokenization import (
     tokenize_all,
 )
 
-VERSION = 1  # of the arrays and of the filters: other numbers are prepared anew
 LINES_PER_PART = 20_000
 LONGEST_LINE = 2**20  # bytes; a longer line is too long for any model
 SECONDS_BETWEEN_LINES = 5.0
+JOINED = "joined"  # the folder of the arrays until they are whole
 CONTENTS = "contents.json"  # what files held when they were last read whole
 REASONS = ("no UTF-8", "empty", "of another script", "held out", "too long", "uneven", "duplicate")
 NO_UTF8, EMPTY, SCRIPT, HELD_OUT, LONG, UNEVEN, DUPLICATE = range(1, len(REASONS) + 1)
@@ -185,21 +186,24 @@ def prepare_corpus(
     whole = json.dumps([VERSION, LINES_PER_PART, description, told, contents])
     description["digest"] = hashlib.sha256(whole.encode()).hexdigest()[:16]
     path = directory / description["digest"]
-    with _alone(directory / f"{path.name}.lock"):
+    with _alone(directory / f"{path.name}.lock", verbose):
+        parts = directory / f"{path.name}.parts"
         if not (path / DESCRIPTION).exists():
-            parts = directory / f"{path.name}.parts"
             parts.mkdir(exist_ok=True)
             made = _tokenize(files, parts, Tokenize(parts, tokenizers, filters), workers, verbose)
-            with new_directory(path) as scratch:
-                _join(
-                    made,
-                    Path(scratch),
-                    description,
-                    filters=filters,
-                    weights=weights,
-                    temperature=temperature,
-                )
-            shutil.rmtree(parts)
+            joined = parts / JOINED
+            shutil.rmtree(joined, ignore_errors=True)  # of a call that was killed here
+            joined.mkdir()
+            _join(
+                made,
+                joined,
+                description,
+                filters=filters,
+                weights=weights,
+                temperature=temperature,
+            )
+            os.replace(joined, path)
+        shutil.rmtree(parts, ignore_errors=True)
     corpus = PreparedCorpus(path)
     if verbose:
         print(corpus.report.summary(), file=sys.stderr)
@@ -262,12 +266,21 @@ def _contents(directory: Path, paths: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Waits until no other process is in this block with the same file."""
+def _alone(path: Path, verbose: bool) -> Iterator[None]:
+    """Waits until no other process is in this block with the same file, and says that it waits."""
     import fcntl
 
     with open(path, "wb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if verbose:
+                print(
+                    f"another process prepares this corpus: waiting until it ends ({path})",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 

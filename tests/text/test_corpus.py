@@ -1,18 +1,23 @@
 """A prepared corpus gives what lists give, is found again, and goes on where it was stopped."""
 
+import fcntl
 import gzip
+import io
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from keras_transformer import processes
 from keras_transformer.batches import PairDataset, PreparedCorpus
 from keras_transformer.text import (
     CharacterTokenizer,
@@ -294,16 +299,113 @@ def test_what_was_done_before_an_error_is_not_done_again(prepare, files, monkeyp
         prepare(*files)
     found = prepare(*files)
     assert calls == [0, 1, 2, 2, 3]
-    names = {path.name for path in found.path.parent.iterdir()}
-    assert names == {found.digest, f"{found.digest}.lock", "contents.json"}
+    assert names_of(found.path.parent) == {found.digest, f"{found.digest}.lock", "contents.json"}
+
+
+def names_of(output):
+    return {path.name for path in output.iterdir()}
+
+
+def test_what_is_left_behind_the_join_is_removed(prepare, files, monkeypatch, tmp_path):
+    """A call that is killed between the last two steps leaves the parts and the whole corpus."""
+    remove = shutil.rmtree
+
+    def stop(path, ignore_errors):
+        if path.suffix == ".parts":
+            raise KeyboardInterrupt
+        remove(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(*files)
+    (digest,) = (path.stem for path in (tmp_path / "corpora").glob("*.parts"))
+    kept = {digest, f"{digest}.lock", "contents.json"}
+    assert names_of(tmp_path / "corpora") == {*kept, f"{digest}.parts"}
+    monkeypatch.undo()
+    assert prepare(*files).digest == digest
+    assert names_of(tmp_path / "corpora") == kept
+
+
+def test_a_call_that_waits_for_another_says_so(prepare, files, capsys):
+    made = prepare(*files)
+    lock = made.path.with_suffix(".lock")
+    with ThreadPoolExecutor() as pool, open(lock, "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting = pool.submit(prepare, *files, verbose=True)
+        printed, deadline = "", time.monotonic() + 60
+        while "\n" not in printed and time.monotonic() < deadline:
+            time.sleep(0.01)
+            printed += capsys.readouterr().err
+        expected = "another process prepares this corpus: waiting until it ends"
+        assert printed == f"{expected} ({lock})\n"
+        assert not waiting.done()
+        fcntl.flock(held, fcntl.LOCK_UN)
+        assert waiting.result().path == made.path
+    prepare(*files, verbose=True)
+    assert expected not in capsys.readouterr().err
+
+
+class MortalProcess:
+    """Stands for a process that does one item, and dies when nobody asks it anything."""
+
+    def __init__(self, function, *_):
+        self.function, self.status = function, None
+        self.stdin = self.stdout = io.BytesIO()
+
+    def poll(self):
+        return self.status
+
+    def ask(self, item, tell):
+        self.function(item, tell)
+        self.status = -signal.SIGKILL
+
+    def wait(self):
+        return self.status
+
+    def kill(self):
+        """It is dead."""
+
+
+def test_processes_that_die_between_two_parts_leave_no_short_corpus(
+    prepare, files, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
+    monkeypatch.setattr(processes, "start", MortalProcess)
+    monkeypatch.setattr(processes, "ask", MortalProcess.ask)
+    with pytest.raises(ValueError, match=r"prepares .* ended by signal 9, as all.*call goes on"):
+        prepare(*files, workers=2)
+    assert len(list(tmp_path.glob("corpora/*.parts/*.npz"))) == 2
+    assert prepare(*files).report.num_pairs == 150
 
 
 PROGRAM = """
-import sys
+import os, signal, sys
 from keras_transformer.text import corpus, load_tokenizer
 corpus.LINES_PER_PART = 300
+if sys.argv[5:]:
+    corpus.write_corpus = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 corpus.prepare_corpus(*sys.argv[1:4], load_tokenizer(sys.argv[4]), workers=2)
 """
+
+
+@pytest.mark.slow
+def test_a_call_that_is_killed_while_it_joins_leaves_nothing(
+    prepare, files, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(corpus, "LINES_PER_PART", 300)  # as in the program: the digest has it
+    tokenizer.save(tmp_path / "tokenizer")
+    output = tmp_path / "corpora"
+    command = [sys.executable, "-c", PROGRAM, output, *files, tmp_path / "tokenizer", "join"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    for _ in range(2):
+        killed = subprocess.run(command, env=environment, check=False, stderr=subprocess.DEVNULL)
+        assert killed.returncode == -signal.SIGKILL
+        assert len(list(output.glob("*.parts/joined/source.ids.npy"))) == 1
+        (digest,) = (path.stem for path in output.glob("*.parts"))
+        assert names_of(output) == {f"{digest}.parts", f"{digest}.lock", "contents.json"}
+    made = prepare(*files)
+    assert made.report.num_kept == 150
+    assert names_of(output) == {made.digest, f"{made.digest}.lock", "contents.json"}
 
 
 @pytest.mark.slow
