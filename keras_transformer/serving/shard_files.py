@@ -178,16 +178,23 @@ class ParquetShard(Shard):
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yields batches of rows."""
+        import pyarrow
+
         with self._opened() as file:
             for table in file.iter_batches(batch_size=size):
-                column = table.column(self.field).to_pylist()
-                rows = [
-                    Row(b"", "is null", "", {})
-                    if text is None
-                    else Row(text.encode("utf-8"), "", text, {})
-                    for text in column
-                ]
-                yield Batch(rows, table)
+                column = table.column(self.field)
+                kind = str(column.type).replace("string", "binary")  # some may not be UTF-8
+                texts = column.cast(pyarrow.type_for_alias(kind)).to_pylist()
+                yield Batch([self.read(text) for text in texts], table)
+
+    def read(self, text: bytes | None) -> Row:
+        """The row of a text."""
+        if text is None:
+            return Row(b"", "is null", "", {})
+        try:
+            return Row(text, "", text.decode("utf-8"), {})
+        except UnicodeDecodeError:
+            return Row(b"", "is not valid UTF-8", text.decode("utf-8", "backslashreplace"), {})
 
     @contextlib.contextmanager
     def writer(self, stream: BinaryIO) -> Iterator[Write]:

@@ -148,6 +148,24 @@ def test_parquet_keeps_its_other_columns(
             )
 
 
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view"])
+def test_a_text_of_parquet_that_is_no_utf_8_costs_its_row_alone(translate, tmp_path, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.array([b"abc", b"ab\xff", None, b"bc"], kind.replace("string", "binary"))
+    column = column.view(kind)  # without a check, as other writers of Parquet do
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "a.parquet")
+    assert translate("a.parquet", field="text")[3:] == (4, 2)
+    found = parquet.read_table(tmp_path / "out" / "a.parquet")
+    assert found.column("translation").to_pylist() == ["CBA", None, None, "CB"]
+    assert found.column("text").cast(kind.replace("string", "binary")).to_pylist()[1] == b"ab\xff"
+    wrong = objects_of(tmp_path / "out" / "a.parquet.wrong.jsonl")
+    assert [(row["row"], row["reason"], row["input"]) for row in wrong] == [
+        (2, "is not valid UTF-8", "ab\\xff"),
+        (3, "is null", ""),
+    ]
+
+
 def test_finished_files_are_left_alone_and_others_settings_refused(translate, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("abc\n", encoding="utf-8")
