@@ -67,7 +67,7 @@ REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it 
     "tokenizer.vocab_size": "int",
     "tokenizer.pieces([4, 5])": "list[str]",
     "tokenizer.tokenize(['one'])": "Any",
-    "tokenizer.tokenize_with_offsets(['one'])": "tuple[Any, Any, Any]",
+    "tokenizer.tokenize_with_offsets(['one'])": "TokensWithOffsets",
     "SentencePieceTokenizer.load('a')": "SentencePieceTokenizer",
     "load_tokenizer('a')": "Tokenizer",
     "translation_dataset(['one'], ['two'], tokenizer)": "Any",
@@ -78,7 +78,10 @@ REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it 
     "learning_curve({'loss': [1.0]})": "matplotlib.figure.Figure",
     "translator": "Translator",
     "translator(['one'])": "list[str]",
-    "translator.n_best(['one'])": "list[list[tuple[str, float]]]",
+    "translator.model": "SequenceToSequence",
+    "translator.n_best(['one'])": "list[list[Hypothesis]]",
+    "translator.align(['one'])": "list[Alignment]",
+    "translator.score(['one'], ['eins'])": "list[PairScore]",
 }
 MISUSES = {  # a line that a checker must refuse, and the code of its error
     "BeamSearch(beam_size='4')": "arg-type",

@@ -14,9 +14,19 @@ from keras_transformer.serving.export import export, load
 from keras_transformer.serving.litert_export import export_litert
 from keras_transformer.serving.onnx_export import export_onnx
 from keras_transformer.serving.shards import ShardReport, translate_shards
-from keras_transformer.serving.translator import Translator
+from keras_transformer.serving.translator import (
+    AlignedPair,
+    Alignment,
+    Hypothesis,
+    PairScore,
+    Translator,
+)
 
 __all__ = [
+    "AlignedPair",
+    "Alignment",
+    "Hypothesis",
+    "PairScore",
     "ShardReport",
     "Translator",
     "describe_export",

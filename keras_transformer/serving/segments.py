@@ -1,4 +1,4 @@
-"""Divides texts into segments that the model reads at once: whole texts, sentences, or parts."""
+"""Divides texts into segments, which the model reads at once: whole texts, sentences, or less."""
 
 from typing import NamedTuple
 

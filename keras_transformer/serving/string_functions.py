@@ -314,18 +314,17 @@ class StringFunctions(tf.Module):
         )
         with tf.control_dependencies([same]):
             sources, targets = self._sources(source), self._targets(target)
-        pair = (
-            (sources, self.splitter.tokenizer, self.splitter.longest, self._source_ids),
-            (targets, self.target_reader, self.longest_target, self._with_eos),
-        )
-        inputs, too_long = [], []
-        for side, reader, longest, with_end in pair:
-            tokens = reader.tokenize(side.texts)
-            too_long.append(tokens.row_lengths() > longest)
-            inputs.append(with_end(with_tags(tokens[:, :longest], side.tags)))
+        source_tokens = self.splitter.tokenizer.tokenize(sources.texts)
+        target_tokens = self.target_reader.tokenize(targets.texts)
+        longest_source, longest_target = self.splitter.longest, self.longest_target
+        inputs = [
+            self._source_ids(with_tags(source_tokens[:, :longest_source], sources.tags)),
+            self._with_eos(with_tags(target_tokens[:, :longest_target], targets.tags)),
+        ]
         (log_probs,) = self.id_functions.score_ids.map(inputs, [per_text(tf.float32)])
-        truncated = tf.logical_or(*too_long)
-        num_tokens = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32) + 1
+        is_long_source = source_tokens.row_lengths() > longest_source
+        truncated = is_long_source | (target_tokens.row_lengths() > longest_target)
+        num_tokens = tf.cast(with_tags(target_tokens, targets.tags).row_lengths(), tf.int32) + 1
         return {
             "log_prob": tf.where(truncated, IMPOSSIBLE, log_probs),
             "num_tokens": num_tokens,

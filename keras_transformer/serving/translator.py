@@ -4,7 +4,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import keras
 import numpy as np
@@ -140,11 +140,83 @@ def warn_of_truncation(num_truncated: int) -> None:
         )
 
 
-def hypotheses(translations: Iterable[bytes], scores: Iterable[float]) -> list[tuple[str, float]]:
-    """Returns the (translation, score) of the first hypothesis, and of each other that exists."""
+class Hypothesis(NamedTuple):
+    """One translation of a text.
+
+    Attributes:
+        translation: the text, "" for one that was refused.
+        score: its log-probability under the search's penalties.
+
+    Example:
+
+    >>> text, score = Hypothesis("Ein Hund.", -0.7)
+    >>> text
+    'Ein Hund.'
+    """
+
+    translation: str
+    score: float
+
+
+class AlignedPair(NamedTuple):
+    """A piece of a translation, and what it was read from.
+
+    Attributes:
+        target: slice of the translation, in bytes of UTF-8.
+        source: slice of the source text, in bytes of UTF-8.
+
+    Example:
+
+    >>> pair = AlignedPair(target=slice(4, 8), source=slice(2, 5))
+    >>> "Ein Hund.".encode()[pair.target], "a dog.".encode()[pair.source]
+    (b'Hund', b'dog')
+    """
+
+    target: slice
+    source: slice
+
+
+class Alignment(NamedTuple):
+    """A translation, and what each piece of it was read from.
+
+    Attributes:
+        translation: the text.
+        pairs: list of `AlignedPair`, in the order in which the model wrote.
+
+    Example:
+
+    >>> alignment = Alignment("Ein Hund.", [AlignedPair(slice(4, 8), slice(2, 5))])
+    >>> [pair.source for pair in alignment.pairs]
+    [slice(2, 5, None)]
+    """
+
+    translation: str
+    pairs: list[AlignedPair]
+
+
+class PairScore(NamedTuple):
+    """How probable a target is, given its source.
+
+    Attributes:
+        log_prob: the log-probability of all its tokens; -1e9 for a pair that was refused.
+        num_tokens: their number, `eos_id` included.
+
+    Example:
+
+    >>> score = PairScore(log_prob=-1.5, num_tokens=3)
+    >>> score.log_prob / score.num_tokens
+    -0.5
+    """
+
+    log_prob: float
+    num_tokens: int
+
+
+def hypotheses(translations: Iterable[bytes], scores: Iterable[float]) -> list[Hypothesis]:
+    """Returns the first hypothesis of a text, and each other that exists."""
     pairs = enumerate(zip(translations, scores, strict=True))
     return [
-        (text.decode("utf-8"), float(score))
+        Hypothesis(text.decode("utf-8"), float(score))
         for rank, (text, score) in pairs
         if not rank or score > IMPOSSIBLE / 2
     ]
@@ -166,7 +238,7 @@ class Translator:
         max_length: the largest number of output tokens. None allows 50 more than the source has.
         max_source_length: the longest source that the model reads at once, in tokens with
             `eos_id`. None allows 256, or what the model's positions allow. A longer text is
-            divided behind sentences, or else behind words, and its parts are translated.
+            divided behind sentences, or else behind words, and its segments are translated.
         max_batch_tokens: the most source tokens of a batch, padding included. Longer texts make
             batches of fewer rows.
         jit_compile: whether XLA compiles the search, which makes it faster. TensorFlow Serving on
@@ -177,17 +249,17 @@ class Translator:
             little more than a quarter of the size, those of a recurrent model more, because its
             cells stay as they are. Large models run faster where XLA compiles. None translates
             with the model as it is.
-        max_segments: the most parts of a text that is too long; 1 divides no text. A text that
-            needs more parts is refused: its translation is empty, the call warns, and `truncated`
-            is true in the SavedModel's answer.
-        separator: joins the translations of the parts; "" for languages that are written without
-            spaces.
+        max_segments: the most segments of a text that is too long; 1 divides no text. A text that
+            needs more is refused: its translation is empty, the call warns, and `truncated` is
+            true in the SavedModel's answer.
+        separator: joins the translations of the segments; "" for languages that are written
+            without spaces.
         split_sentences: whether each sentence of a text is translated on its own, however short
             the text is. Use True for a model of single sentences, which may leave out all but the
             first. Use False for documents, and for texts that have no sentences.
         source_tag: one of `source_tokenizer.tags`, such as a language code. The model reads it
-            before every text, and before each part of a divided text. A tag that the text itself
-            begins with takes its place, where the tokenizer has `leading_tags`.
+            before every text, and before each segment of one. A tag that the text itself begins
+            with takes its place, where the tokenizer has `leading_tags`.
         target_tag: one of `target_tokenizer.tags`, which the model's output begins with. It is
             not part of the translation. It counts as the first token, in lengths and in scores.
         source_eos: whether sources end in `eos_id`, as `translation_dataset` makes them. False is
@@ -235,7 +307,7 @@ class Translator:
 
     def __init__(
         self,
-        model: keras.Model,
+        model: SequenceToSequence,
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer | None = None,
         search: Search | None = None,
@@ -369,8 +441,8 @@ class Translator:
         rows = self._in_calls(self.string_functions.serving_default, texts, progress)
         return [row["translation"].decode("utf-8") for row in rows]
 
-    def n_best(self, texts: Sequence[str], progress: bool = False) -> list[list[tuple[str, float]]]:
-        """Returns for each text a list of (translation, score), the best first."""
+    def n_best(self, texts: Sequence[str], progress: bool = False) -> list[list[Hypothesis]]:
+        """Returns for each text a list of `Hypothesis(translation, score)`, the best first."""
         rows = self._in_calls(self.string_functions.n_best, texts, progress)
         return [hypotheses(row["translations"], row["scores"]) for row in rows]
 
@@ -385,7 +457,7 @@ class Translator:
         split_sentences: bool | None = None,
         source_tag: str | None = None,
         target_tag: str | None = None,
-    ) -> list[list[tuple[str, float]]]:
+    ) -> list[list[Hypothesis]]:
         """Translates as `n_best`, with options of this call.
 
         Args:
@@ -393,7 +465,7 @@ class Translator:
             length_penalty: number from 0 to 10. None selects the beam search's own. Another search
                 has no length penalty and takes None alone.
             max_length: the largest number of output tokens, at most that of the translator. It
-                holds for each part of a text that is divided.
+                holds for each segment of a text that is divided.
             num_hypotheses: how many for each text, at most the beam size. None gives as many as
                 `n_best`.
             prefixes: list of str, what each translation must begin with. It must end in it where
@@ -406,7 +478,7 @@ class Translator:
             target_tag: the tag of all translations. None selects the translator's own.
 
         Returns:
-            For each text a list of (translation, score), the best first.
+            For each text a list of `Hypothesis(translation, score)`, the best first.
 
         Raises:
             ValueError: for a bad option.
@@ -456,22 +528,22 @@ class Translator:
         )
         return [hypotheses(*row) for row in zip(translations, scores, strict=True)]
 
-    def align(
-        self, texts: Sequence[str], progress: bool = False
-    ) -> list[tuple[str, list[tuple[slice, slice]]]]:
-        """Returns for each text (translation, pairs): what each piece of it was read from.
+    def align(self, texts: Sequence[str], progress: bool = False) -> list[Alignment]:
+        """Returns for each text `Alignment(translation, pairs)`: what each piece was read from.
 
-        A pair is (target, source), a slice of the translation and one of the text, in bytes of
-        UTF-8. The source is where the decoder's last layer attended most. Attention shows where
-        the model looked. It does not prove what caused a word. Pairs are in the order in which the
-        model wrote: from the end of each segment where the target tokenizer reverses.
+        A pair is `AlignedPair(target, source)`, a slice of the translation and one of the text, in
+        bytes of UTF-8. The source is where the decoder's last layer attended most. Attention shows
+        where the model looked. It does not prove what caused a word. Pairs are in the order in
+        which the model wrote: from the end of each segment where the target tokenizer reverses.
         """
         names = ("target_start", "target_end", "source_start", "source_end")
         found = []
         for row in self._in_calls(self.string_functions.align, texts, progress):
             offsets = zip(*(row[name].tolist() for name in names), strict=True)
-            pairs = [(slice(*four[:2]), slice(*four[2:])) for four in offsets if four[0] >= 0]
-            found.append((row["translation"].decode("utf-8"), pairs))
+            pairs = [
+                AlignedPair(slice(*four[:2]), slice(*four[2:])) for four in offsets if four[0] >= 0
+            ]
+            found.append(Alignment(row["translation"].decode("utf-8"), pairs))
         return found
 
     def encode(self, texts: Sequence[str], progress: bool = False) -> np.ndarray:
@@ -480,10 +552,8 @@ class Translator:
         empty = np.zeros((0, self.model.d_model), "float32")
         return np.stack([row["vector"] for row in rows]) if rows else empty
 
-    def score(
-        self, source_texts: Sequence[str], target_texts: Sequence[str]
-    ) -> list[tuple[float, int]]:
-        """Returns for each pair (log-probability, number of tokens), `eos_id` included."""
+    def score(self, source_texts: Sequence[str], target_texts: Sequence[str]) -> list[PairScore]:
+        """Returns for each pair `PairScore(log_prob, num_tokens)`, `eos_id` included."""
         check_texts("source_texts", source_texts)
         check_texts("target_texts", target_texts)
         if len(source_texts) != len(target_texts):
@@ -496,7 +566,7 @@ class Translator:
         )
         warn_of_truncation(int(tf.reduce_sum(tf.cast(answer["truncated"], tf.int32))))
         pairs = zip(answer["log_prob"].numpy(), answer["num_tokens"].numpy(), strict=True)
-        return [(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
+        return [PairScore(float(log_prob), int(num_tokens)) for log_prob, num_tokens in pairs]
 
     def export(
         self,

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +17,20 @@ from keras_transformer.text.leading_tags import CutTexts, cut_leading_tags, tag_
 from keras_transformer.text.strings import string_tensor, valid_utf8
 
 TAGS_SHOWN = 5  # in an error
+
+
+class TokensWithOffsets(NamedTuple):
+    """The ids of strings, and the bytes that each was read from.
+
+    Attributes:
+        ids: int32 ragged (batch, length), without bos and eos.
+        starts: int32 ragged (batch, length), the first byte of each piece in its string.
+        ends: int32 ragged (batch, length), the byte behind its last.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
 
 
 class Tokenizer(abc.ABC):
@@ -127,15 +141,13 @@ class Tokenizer(abc.ABC):
 
     def tokenize_with_offsets(
         self, strings: Sequence[str | bytes] | tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    ) -> TokensWithOffsets:
         """Returns the ids of `tokenize`, and where in its string each was read.
 
-        Returns:
-            (ids, starts, ends), int32 ragged (batch, length): the piece is the bytes from
-            `starts` up to but not including `ends`. Invalid UTF-8 counts as the U+FFFD that it
-            is replaced by. Of a character spelled in several pieces one has the bytes.
+        Invalid UTF-8 counts as the U+FFFD that it is replaced by. Of a character spelled in several
+        pieces one has the bytes.
         """
-        return self._tokenize_with_offsets(string_tensor(strings))
+        return TokensWithOffsets(*self._tokenize_with_offsets(string_tensor(strings)))
 
     def detokenize(self, ids: Ids) -> tf.Tensor:
         """Returns the string of each row of `ids` (batch, length), ragged or dense.
