@@ -27,6 +27,11 @@ from keras_transformer.models.transformer_step import TransformerStep
 from keras_transformer.models.vocabularies import pair_of_ids
 
 
+def checked_size(name: str, own: int | None, common: int) -> int:
+    """Returns a size of the encoder or of the decoder: its own, or the common one for None."""
+    return common if own is None else arguments.positive_integer(name, own)
+
+
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Transformer(SequenceToSequence):
     """Maps source ids and the target ids so far to logits of the next target token.
@@ -150,15 +155,13 @@ class Transformer(SequenceToSequence):
         self.dropout = arguments.rate("dropout", dropout)
         self.norm_first = arguments.boolean("norm_first", norm_first)
         self.activation = checked_activation(activation)
-        self._store_sizes(
-            self.num_layers,
-            num_encoder_layers=num_encoder_layers,
-            num_decoder_layers=num_decoder_layers,
-        )
-        self._store_sizes(
-            self.num_heads, num_encoder_heads=num_encoder_heads, num_decoder_heads=num_decoder_heads
-        )
-        self._store_sizes(self.d_ff, encoder_d_ff=encoder_d_ff, decoder_d_ff=decoder_d_ff)
+        layers, heads, width = self.num_layers, self.num_heads, self.d_ff
+        self.num_encoder_layers = checked_size("num_encoder_layers", num_encoder_layers, layers)
+        self.num_decoder_layers = checked_size("num_decoder_layers", num_decoder_layers, layers)
+        self.num_encoder_heads = checked_size("num_encoder_heads", num_encoder_heads, heads)
+        self.num_decoder_heads = checked_size("num_decoder_heads", num_decoder_heads, heads)
+        self.encoder_d_ff = checked_size("encoder_d_ff", encoder_d_ff, width)
+        self.decoder_d_ff = checked_size("decoder_d_ff", decoder_d_ff, width)
         self.scale_embeddings = arguments.boolean("scale_embeddings", scale_embeddings)
         self.tie_output = arguments.boolean("tie_output", tie_output)
         self.logits_bias = arguments.boolean("logits_bias", logits_bias)
@@ -178,12 +181,6 @@ class Transformer(SequenceToSequence):
         position = PositionalEncoding() if position is None else position
         self._create_layers(checked_position(position, self.dtype_policy))
         self.adopt()
-
-    def _store_sizes(self, common: int, **own: int | None) -> None:
-        """Stores the sizes of the encoder and the decoder; None is the common one."""
-        for name, size in own.items():
-            size = common if size is None else arguments.positive_integer(name, size)
-            setattr(self, name, size)
 
     def _create_layers(self, position: AddedPosition | AttentionPosition | None) -> None:
         dtype = self.dtype_policy
