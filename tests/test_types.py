@@ -56,8 +56,12 @@ quality = TranslationQuality(translator, ["one"], ["two"])
 REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it ships no types
     "BeamSearch(4)": "BeamSearch",
     "BeamSearch(4).beam_size": "int",
+    "BeamSearch(4).slots_per_sentence": "int",
     "model": "Transformer",
     "model.num_layers": "int",
+    "model.num_encoder_layers": "int",
+    "model.step_class(model, ids, ids, 5)": "TransformerStep",
+    "model.target_embedding": "TokenEmbedding",
     "model.generate(ids)": "DecodeResult",
     "model.score(ids, ids)": "ScoreResult",
     "WarmupSchedule(512).d_model": "int",
@@ -86,6 +90,9 @@ REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it 
 MISUSES = {  # a line that a checker must refuse, and the code of its error
     "BeamSearch(beam_size='4')": "arg-type",
     "BeamSearch(min_length='4')": "arg-type",
+    "BeamSearch(4)(lambda tokens: tokens, (), batch_size=1, max_length=4, bos_id=1, eos_id=2)": (
+        "arg-type"
+    ),
     "WarmupSchedule('512')": "arg-type",
     "Transformer(vocab_size=50, num_layers=None)": "arg-type",
     "BeamSearch(4, 0.6, 1, 0.25)": "call-arg",

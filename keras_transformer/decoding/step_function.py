@@ -1,26 +1,48 @@
 """The contract of a step function: its calls, checks of what it returns, and its nested state."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import keras
 from keras import ops
 
 from keras_transformer.arguments import BeamPaths, Logits, PaddingMask, Tensor
 
-StepFunction: TypeAlias = Callable[..., Any]
-"""One decoding step; `Search` says what it takes and returns."""
-
 State: TypeAlias = Any
 """A nest of tensors whose first axis is rows; a part may be None."""
 
+StepAnswer: TypeAlias = tuple[Logits, State] | tuple[Logits, State, Tensor | None]
+"""What a step function returns: a `StepOutput`, or a plain tuple of its two or three fields."""
+
 
 class StepOutput(NamedTuple):
-    """What a step function returns; a plain tuple of two or three does, too."""
+    """What a step function of this package returns."""
 
     logits: Logits  # (rows, vocab)
     state: State
     attention: Tensor | None = None  # (rows, source); for alignments and the coverage penalty
+
+
+class PlainStep(Protocol):
+    """A step whose state the search reorders as it reorders the hypotheses."""
+
+    def __call__(self, tokens: Tensor, index: Tensor, state: State, /) -> StepAnswer:
+        """Decodes one position."""
+
+
+class StepAlongPaths(Protocol):
+    """A step that keeps its state in place and reads it along the paths of the hypotheses."""
+
+    follows_paths: bool
+
+    def __call__(
+        self, tokens: Tensor, index: Tensor, state: State, paths: BeamPaths | None, /
+    ) -> StepAnswer:
+        """Decodes one position; `paths` is None in a search without beams."""
+
+
+StepFunction: TypeAlias = PlainStep | StepAlongPaths
+"""One decoding step; `Search` says what it takes and returns."""
 
 
 def follows_paths(step: StepFunction) -> bool:
@@ -59,7 +81,8 @@ def run_step(
     `tokens` (rows,) are at position `index`. `paths` (batch, beam, max_length + 1) is for a step
     that follows paths.
     """
-    answer = step(tokens, index, state, *([paths] if follows_paths(step) else []))
+    # What a user's function returns is checked here, whatever its annotation.
+    answer: Any = step(tokens, index, state, *([paths] if follows_paths(step) else []))
     if not isinstance(answer, (tuple, list)) or len(answer) not in (2, 3):
         raise ValueError(
             "the step function must return (logits, state) or (logits, state, attention). "

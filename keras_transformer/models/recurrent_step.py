@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import keras
 from keras import ops
 
-from keras_transformer.arguments import Ids, Tensor
+from keras_transformer.arguments import Ids, Length, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.masking import padding_mask
@@ -27,7 +27,7 @@ class RecurrentStep:
         model: "RecurrentSeq2Seq",
         source_ids: Ids,
         memory: Tensor,
-        max_length: int,
+        max_length: Length,
         output_rows: OutputRows | None = None,
     ) -> None:
         self.model = model
@@ -51,7 +51,7 @@ class RecurrentStep:
             hidden, new = layer.cell(hidden, before, training=False)
             after.append(list(new))
         batch, source = ops.shape(self.mask)
-        queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beams, d_model)
+        queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beam, d_model)
         hidden, weights = model.attend(queries, self.memory, self.mask)
         rows = ops.shape(tokens)[0]
         logits = model.target_embedding.logits(hidden, self.output_rows)

@@ -3,17 +3,19 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Ids, PaddingMask, Tensor
-from keras_transformer.decoding import BeamSearch, DecodeResult
+from keras_transformer.arguments import Ids, Length, PaddingMask, Tensor
+from keras_transformer.decoding import BeamSearch, DecodeResult, Search
 from keras_transformer.decoding.call_arguments import per_sentence
+from keras_transformer.decoding.step_function import PlainStep, State
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.composite import Composite
+from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.losses import token_crossentropy
 from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
 from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
@@ -28,11 +30,38 @@ from keras_transformer.replicas import refuse_accumulation
 EXTRA_LENGTH = 50
 
 
+class ModelStep(PlainStep, Protocol):
+    """The step function of a model, made for one batch, and the state before its first token.
+
+    A step with a cache makes room for `max_length` positions and `beam_size` hypotheses. A step
+    whose state has one size ignores both.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        source_ids: Ids,
+        memory: Tensor,
+        max_length: Length,
+        output_rows: OutputRows | None = None,
+    ) -> None:
+        """Keeps what all steps read."""
+
+    def first_state(self, beam_size: int) -> State:
+        """Returns the state before the first token."""
+
+
 class SequenceToSequence(Composite, keras.Model):
     """A model that is called with (source_ids, target_ids) and encodes and decodes apart.
 
-    A subclass has `encode`, a `step_class` for searches, and `pad_id`, `bos_id` and `eos_id`.
+    A subclass has `encode`, a `step_class` for searches, and makes the two embeddings.
     """
+
+    # What a subclass makes.
+    step_class: type[ModelStep]
+    source_embedding: TokenEmbedding
+    target_embedding: TokenEmbedding
+    d_model: int
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -149,6 +178,10 @@ class SequenceToSequence(Composite, keras.Model):
             optimizer = getattr(optimizer, "inner_optimizer", optimizer)
             refuse_accumulation(optimizer, self.distribute_strategy.num_replicas_in_sync)
 
+    def encode(self, source_ids: Ids, training: bool | None = None) -> Tensor:
+        """Returns the memory (batch, source, d_model) of `source_ids`; each model implements it."""
+        raise NotImplementedError
+
     def generate(
         self,
         source_ids: Ids,
@@ -225,10 +258,11 @@ class SequenceToSequence(Composite, keras.Model):
             )
             output_rows = self.target_embedding.output_rows(candidate_ids, self.pad_id)
         step = self.step_class(self, source_ids, memory, max_length, output_rows)
+        # Any callable may search, not a `Search` alone; another one has one slot for a sentence.
+        slots = search.slots_per_sentence if isinstance(search, Search) else 1
         return search(
             step,
-            # Any callable may search, not a `Search` alone: one without slots has one a sentence.
-            step.first_state(getattr(search, "slots_per_sentence", 1)),
+            step.first_state(slots),
             batch_size=ops.shape(source_ids)[0],
             max_length=max_length,
             bos_id=self.bos_id,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import keras
 from keras import ops
 
-from keras_transformer.arguments import BeamPaths, Ids, Tensor
+from keras_transformer.arguments import BeamPaths, Ids, Length, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.dense import apart
 from keras_transformer.layers.token_embedding import OutputRows
@@ -30,7 +30,7 @@ class TransformerStep:
         model: "Transformer",
         source_ids: Ids,
         memory: Tensor,
-        max_length: int,
+        max_length: Length,
         output_rows: OutputRows | None = None,
     ) -> None:
         self.model = model
