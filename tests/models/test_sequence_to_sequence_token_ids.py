@@ -153,15 +153,18 @@ def test_keras_and_tensorflow_export_a_model_whose_ids_are_int32(name, policy, w
     if way == "saved":
         tf.saved_model.save(model, str(tmp_path / "saved"))
         loaded = tf.saved_model.load(str(tmp_path / "saved"))
-        signature = loaded.signatures["serving_default"].structured_input_signature[1]
-        assert {spec.dtype for spec in signature.values()} == {tf.int32}
-        return
-    if way == "functional":
-        inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
-        model = keras.Model(inputs, model(inputs))
-    model.export(tmp_path / way, verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / way))
-    found = loaded.serve((tf.constant(source_ids), tf.constant(target_ids)))
+        serve = loaded.signatures["serving_default"]
+        specs = serve.structured_input_signature[1]
+        assert {spec.dtype for spec in specs.values()} == {tf.int32}
+        pair = zip(sorted(specs), (source_ids, target_ids), strict=True)
+        (found,) = serve(**{name: tf.constant(ids) for name, ids in pair}).values()
+    else:
+        if way == "functional":
+            inputs = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+            model = keras.Model(inputs, model(inputs))
+        model.export(tmp_path / way, verbose=False)
+        loaded = tf.saved_model.load(str(tmp_path / way))
+        found = loaded.serve((tf.constant(source_ids), tf.constant(target_ids)))
     np.testing.assert_allclose(array(found), wanted, atol=0.05 if policy != "float32" else 1e-5)
 
 
