@@ -17,11 +17,13 @@ def test_ray_gives_the_translations_of_shards_in_their_order(
     texts, expected = collection
     (tmp_path / "export").symlink_to(exported)
     # Relative paths: the workers are in other directories.
-    printed = run_example("translate_with_ray.py", "export", texts, "out", folder=tmp_path)
+    program = ("translate_with_ray.py", "export", texts, "out")
+    printed = run_example(*program, folder=tmp_path)
     assert printed == f"{len(expected)} lines translated"
     rows = parquet.read_table(tmp_path / "out").to_pylist()
-    assert [(row["text"], row["translation"]) for row in rows] == expected
-    assert [len(row["text"]) for row in rows if row["too_long"]] == [999, 999]
+    assert [(row["text"], row["translation"], row["reason"]) for row in rows] == expected
+    said = run_example(*program, folder=tmp_path, fails=True)
+    assert said == f"error: {tmp_path / 'out'} has files. Delete them, or give a new directory."
 
 
 def test_addresses_stay_as_they_are():
