@@ -1,6 +1,5 @@
 """The figures of README and docs are what their script draws, and lead to files."""
 
-import importlib.util
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends import on_tensorflow
+from tests.scripts import load_script
 
 pytestmark = on_tensorflow  # the figures are the same whatever the backend
 
@@ -16,10 +16,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 @pytest.fixture(scope="module")
 def figures():
-    spec = importlib.util.spec_from_file_location("figures", DOCS / "figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "figures.py")
 
 
 def drawn(figures):

@@ -2,12 +2,12 @@
 
 import doctest
 import functools
-import importlib
 import re
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.scripts import load_script
 
 GUIDE = Path(__file__).resolve().parents[1] / "docs" / "guide"
 EDITIONS = {"English": GUIDE, "Korean": GUIDE / "ko"}
@@ -93,12 +93,9 @@ def test_pictures_of_a_page_are_there_and_small(page):
 
 
 @pytest.mark.slow
-def test_the_script_draws_the_pictures_that_the_pages_show(tmp_path, monkeypatch, capsys):
+def test_the_script_draws_the_pictures_that_the_pages_show(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(GUIDE)
-    importlib.import_module("pictures").main(tmp_path)
-    for name in ("pictures", "diagrams"):
-        sys.modules.pop(name)
+    load_script(GUIDE / "pictures.py").main(tmp_path)
     shown = {name for page in PAGES for name in PICTURE.findall(text_of("English", page))}
     assert {path.name for path in tmp_path.iterdir()} == shown
     assert {path.name for path in GUIDE.glob("*.png")} == shown

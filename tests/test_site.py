@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import importlib.util
 import re
 import shutil
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends import on_tensorflow
+from tests.scripts import load_script
 
 pytest.importorskip("mkdocs", reason='needs pip install -e ".[docs]"')
 pytestmark = on_tensorflow  # the site is the same whatever the backend
@@ -20,11 +20,7 @@ FETCHED = re.compile(r'<(?:script|img|link|iframe)\b[^>]*(?:src|href)="(?:https?
 
 
 def hook(name):
-    path = REPOSITORY / "docs" / "hooks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"hook_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(REPOSITORY / "docs" / "hooks" / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
