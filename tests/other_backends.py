@@ -1,14 +1,29 @@
-"""What the run on JAX leaves out: tests that another test there already stands for, at its price.
+"""What the runs on JAX and PyTorch leave out, each with its reason.
 
-JAX compiles every small program of a test, for each shape anew. TensorFlow runs all of these tests,
-and PyTorch too. A test or a folder is left out by how its id begins.
+JAX compiles every small program of a test, for each shape anew. So it also leaves out tests that
+another test there already stands for, at its price. TensorFlow runs all of these tests. A test, a
+file or a folder is left out by how its id begins.
 """
 
-LEFT_OUT_ON_JAX = {
+LEFT_OUT_ON_BOTH = {
     "no backend computes anything in it": [
+        "tests/batches/test_buckets.py",
+        "tests/batches/test_passes.py",
+        "tests/batches/test_prepared_corpus.py",
+        "tests/callbacks/test_text_errors.py",
         "tests/plots/",
-        "tests/test_architecture.py::test_text_is_read_and_written_with_its_encoding_named",
+        "tests/test_architecture.py",
+        "tests/test_atomic_files.py",
+        "tests/test_command_process.py",
         "tests/test_guide.py::test_pictures",
+        "tests/test_line_files.py",
+        "tests/test_processes.py",
+        "tests/test_processor.py",
+        "tests/test_prose.py",
+        "tests/test_readme.py",
+        "tests/test_reservoir.py",
+        "tests/test_selection.py",
+        "tests/test_types.py",
         "tests/models/test_transformer.py::test_the_parameters_of_the_base_model",
         "tests/models/test_recurrent.py::test_a_bad_argument_is_refused[dropout-1]",
         "tests/models/test_transformer_r_drop.py::test_another_loss_and_a_bad_weight_raise",
@@ -18,6 +33,8 @@ LEFT_OUT_ON_JAX = {
         "tests/layers/test_composite.py::test_nothing_is_saved_of_layers_inside",
         "tests/models/test_scheduled_sampling.py::test_what_is_neither_share_nor_schedule",
     ],
+}
+LEFT_OUT_ON_JAX = {
     "the search has no code of a backend, and other tests run it there": [
         "tests/models/test_transformer_options.py::test_generate_takes_limits_and_penalties",
         "tests/models/test_sequence_to_sequence_generation.py::"
@@ -85,11 +102,12 @@ LEFT_OUT_ON_JAX = {
 }
 
 
+LEFT_OUT = {"jax": LEFT_OUT_ON_BOTH | LEFT_OUT_ON_JAX, "torch": LEFT_OUT_ON_BOTH}
+
+
 def reason_to_leave_out(node_id, backend):
     """Why a test is not run on a backend; None when it is."""
-    if backend != "jax":
-        return None
-    for reason, beginnings in LEFT_OUT_ON_JAX.items():
+    for reason, beginnings in LEFT_OUT.get(backend, {}).items():
         if node_id.startswith(tuple(beginnings)):
             return f"{reason}: tests/other_backends.py"
     return None

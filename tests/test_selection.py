@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.other_backends import LEFT_OUT_ON_JAX, reason_to_leave_out
+from tests.other_backends import LEFT_OUT, reason_to_leave_out
 from tests.selection import LONGEST_FILES, covering, processes_for, spread
 
 
@@ -67,14 +67,19 @@ def test_the_longest_files_are_there():
     assert all((Path(__file__).parent / file).is_file() for file in LONGEST_FILES)
 
 
-BEGINNINGS = [beginning for reason in LEFT_OUT_ON_JAX.values() for beginning in reason]
+CASES = [
+    (backend, beginning)
+    for backend, reasons in LEFT_OUT.items()
+    for beginnings in reasons.values()
+    for beginning in beginnings
+]
 
 
-@pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_what_is_left_out_on_jax_is_there(beginning):
+@pytest.mark.parametrize(("backend", "beginning"), CASES)
+def test_what_a_backend_leaves_out_is_there(backend, beginning):
     file, _, name = beginning.partition("::")
     path = Path(__file__).resolve().parents[1] / file
     assert path.exists()
     assert not name or f"def {name.partition('[')[0]}" in path.read_text(encoding="utf-8")
-    assert reason_to_leave_out(f"{beginning}x", "jax")
+    assert reason_to_leave_out(f"{beginning}x", backend)
     assert reason_to_leave_out(f"{beginning}x", "tensorflow") is None
