@@ -11,7 +11,7 @@ def processor_features() -> list[str]:
     >>> all(isinstance(name, str) for name in processor_features())
     True
     """
-    found = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[index]
+    found = np.show_config(mode="dicts")["SIMD Extensions"]
     return [*found["baseline"], *found["found"]]
 
 

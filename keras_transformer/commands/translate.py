@@ -390,6 +390,6 @@ def open_output(file: str | None) -> Iterator[TextIO]:
     opened = gzip.open if file.endswith(".gz") else open
     with (
         written as scratch,
-        opened(scratch, "wt", encoding="utf-8") as stream,  # type: ignore[operator]
+        opened(scratch, "wt", encoding="utf-8") as stream,
     ):
         yield stream

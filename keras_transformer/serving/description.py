@@ -12,7 +12,7 @@ from keras_transformer.serving.operations import list_operations, oldest_tensorf
 from keras_transformer.serving.saved_model import read_saved_model
 
 
-def describe_export(path: str | os.PathLike) -> dict[str, Any]:
+def describe_export(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Prints signatures, texts, layout, size and operations of a SavedModel, and what can run it.
 
     Args:
@@ -79,7 +79,7 @@ def describe_export(path: str | os.PathLike) -> dict[str, Any]:
     }
 
 
-def count_bytes(path: str | os.PathLike) -> int:
+def count_bytes(path: str | os.PathLike[str]) -> int:
     """Returns the bytes of all files in the directory `path`."""
     names = [
         os.path.join(folder, file)
@@ -97,7 +97,7 @@ def described(info: TensorInfo) -> str:
 
 
 def how_to_call(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     signatures: Iterable[str],
     batch: Sequence[str] = ("A first sentence.", "Another."),
 ) -> str:

@@ -29,7 +29,7 @@ LoadedModel: TypeAlias = Any
 
 def export(
     translator: "Translator",
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     card: dict[str, Any] | None = None,
     allowed_operations: Iterable[str] = (),
     verbose: bool = True,
@@ -153,7 +153,7 @@ def arguments_of_translate(
     return {name: tf.fill([count], value) for name, value in values.items()}
 
 
-def load(path: str | os.PathLike) -> LoadedModel:
+def load(path: str | os.PathLike[str]) -> LoadedModel:
     """Loads an exported translator; call its `signatures`.
 
     `tf.saved_model.load` after `import tensorflow_text` does the same without this package.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
 
 
-def export_litert(translator: "Translator", path: str | os.PathLike) -> None:
+def export_litert(translator: "Translator", path: str | os.PathLike[str]) -> None:
     """Writes the model as LiteRT (TensorFlow Lite), without its search, and its vocabulary.
 
     | file | inputs | outputs |

@@ -53,7 +53,7 @@ def numbers_of_numpy(value: object) -> Any:
 
 
 def write_card(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     translator: "Translator",
     card: dict[str, Any],
     operations: Iterable[str],
@@ -124,7 +124,7 @@ def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int] | None:
     return {"frequent": frequent, "targets_of_a_token": targets, "size": shortlist.size}
 
 
-def read_card(path: str | os.PathLike) -> dict[str, Any]:
+def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns the card of a SavedModel, empty where it has none; `ValueError` for another path."""
     return card_file.read_card(saved_model_path(path))
 

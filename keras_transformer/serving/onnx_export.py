@@ -31,7 +31,7 @@ OUTPUTS = ("ids", "scores", "lengths")
 
 def export_onnx(
     translator: "Translator",
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     quantization: Literal["int8"] | None = None,
     card: dict[str, Any] | None = None,
     strings: bool = False,

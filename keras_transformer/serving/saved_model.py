@@ -21,7 +21,7 @@ MERGED_OPERATIONS = (
 # fmt: on
 
 
-def tensorflow_path(path: str | os.PathLike) -> str:
+def tensorflow_path(path: str | os.PathLike[str]) -> str:
     """Returns `path` as TensorFlow takes it.
 
     TensorFlow encodes names in UTF-8. This str then has the bytes that Python gives the file.
@@ -29,7 +29,7 @@ def tensorflow_path(path: str | os.PathLike) -> str:
     return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
-def saved_model_path(path: str | os.PathLike) -> str:
+def saved_model_path(path: str | os.PathLike[str]) -> str:
     """Returns `path` as a str, or raises `ValueError` when it holds no SavedModel."""
     path = os.fspath(path)
     if not tf.saved_model.contains_saved_model(tensorflow_path(path)):
@@ -37,13 +37,13 @@ def saved_model_path(path: str | os.PathLike) -> str:
     return path
 
 
-def read_saved_model(path: str | os.PathLike) -> SavedModel:
+def read_saved_model(path: str | os.PathLike[str]) -> SavedModel:
     """Returns the protocol buffer of the SavedModel in `path`."""
     with open(os.path.join(saved_model_path(path), "saved_model.pb"), "rb") as file:
         return SavedModel.FromString(file.read())
 
 
-def reduce_saved_model(path: str | os.PathLike) -> None:
+def reduce_saved_model(path: str | os.PathLike[str]) -> None:
     """Merges the equal nodes of the SavedModel in `path`, so that it loads sooner.
 
     The names of gradients that are not saved are removed: a loader would warn of each. So is the
@@ -73,7 +73,7 @@ def merge_equal_nodes(graph: GraphDef) -> None:
 def merge_nodes(function: FunctionDef) -> None:
     """Merges the equal nodes of one function."""
     kept: list[NodeDef] = []
-    first: dict[tuple, str] = {}  # of each meaning, the first node that has it
+    first: dict[tuple[object, ...], str] = {}  # of each meaning, the first node that has it
     stands_for: dict[str, str] = {}
     for node in function.node_def:
         rename_inputs(node, stands_for)
@@ -93,7 +93,7 @@ def merge_nodes(function: FunctionDef) -> None:
         function.control_ret[name] = stands_for.get(node, node)
 
 
-def meaning(node: NodeDef) -> tuple:
+def meaning(node: NodeDef) -> tuple[object, ...]:
     """Returns what a node computes: equal for two nodes exactly when all but their names are."""
     attributes = sorted((name, value.SerializeToString()) for name, value in node.attr.items())
     return node.op, node.device, tuple(node.input), tuple(attributes)

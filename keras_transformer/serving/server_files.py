@@ -29,7 +29,7 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def write_server_files(folder: str | os.PathLike, translator: "Translator") -> None:
+def write_server_files(folder: str | os.PathLike[str], translator: "Translator") -> None:
     """Writes warm-up requests and batching parameters to `folder`.
 
     The warm-up requests need tensorflow-serving-api, and are left out without it.
@@ -97,7 +97,7 @@ def texts_of_lengths(
 
 
 def write_warm_up(
-    path: str | os.PathLike, requests: Iterable[tuple[str, dict[str, np.ndarray]]]
+    path: str | os.PathLike[str], requests: Iterable[tuple[str, dict[str, np.ndarray]]]
 ) -> None:
     """Writes requests in the form that TensorFlow Serving replays when it loads a model."""
     try:

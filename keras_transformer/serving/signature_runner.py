@@ -38,7 +38,7 @@ class Waiting(NamedTuple):
     inputs: dict[str, np.ndarray]
     rows: int
     until: float
-    answer: asyncio.Future
+    answer: asyncio.Future[Any]
 
 
 class Spec(NamedTuple):

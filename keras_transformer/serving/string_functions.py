@@ -22,7 +22,7 @@ def per_text(dtype: tf.DType, name: str | None = None) -> tf.TensorSpec:
     return tf.TensorSpec([None], dtype, name=name)
 
 
-def signature(*inputs: tf.TensorSpec) -> Callable:
+def signature(*inputs: tf.TensorSpec) -> Callable[..., Any]:
     """Makes a method a TensorFlow function with these inputs."""
     return tf.function(input_signature=inputs, autograph=False)
 
@@ -168,7 +168,7 @@ class StringFunctions(tf.Module):
         """The `translate` of an export: tags are among its options where a vocabulary has them."""
         return self.translate_tagged if self.has_tags else self.translate
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a SavedModel of the signatures to the directory `path`."""
         root = tf.Module()
         root.shapes_met = [function.shapes_met for function in self.id_functions.functions]

@@ -570,7 +570,7 @@ class Translator:
 
     def export(
         self,
-        path: str | os.PathLike,
+        path: str | os.PathLike[str],
         card: dict[str, Any] | None = None,
         allowed_operations: Iterable[str] = (),
         verbose: bool = True,
