@@ -179,7 +179,7 @@ def browser():
 def compiled_programs_freed():
     """Frees what JAX has compiled for a module of tests, when it is over.
 
-    Each program holds memory mappings, of which Linux lets a process have 65,530: the whole suite
+    Each program holds memory mappings. Linux lets a process have 65,530 of them: the whole suite
     needs more, and the compiler that gets none crashes.
     """
     yield

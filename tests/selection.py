@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-# Those that take longest, in the default run or as slow tests: they begin first, so that no core
+# Those that take longest, in the default run or as slow tests. They begin first, so that no core
 # waits for the other at the end. Two processes take a file each, and the next when it is done.
 LONGEST_FILES = (
     "examples/test_examples_small.py",
@@ -59,7 +59,7 @@ def processes_for(paths):
 
 
 def spread(*axes):
-    """All combinations of the axes' values, of which the default run tries each value once.
+    """All combinations of the axes' values; the default run tries each value once.
 
     Combination n of the default run takes value n of each axis, beginning anew where an axis
     ends. So it has as many combinations as the longest axis has values; the others are slow.

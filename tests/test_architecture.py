@@ -1,7 +1,7 @@
 """The layout holds: imports point down, TensorFlow stays behind the fence, files stay small.
 
-Each rule is a function from (path, tree) to a list of complaints. It is run over the package, and
-over a small bad source of its own, so that a rule that can no longer fail is noticed.
+Each rule is a function from (path, tree) to a list of complaints. It is run over the package. It is
+also run over a small bad source of its own, so that a rule that can no longer fail is noticed.
 """
 
 import ast

@@ -32,8 +32,8 @@ def token_losses(labels, logits, smoothing=0.0):
 
 
 def test_smoothed_loss_by_hand():
-    # Logits log 1, log 2, log 5 are the probabilities 1/8, 2/8, 5/8. With label 2 and smoothing
-    # 0.3, each of the 3 entries gets 0.3 / 3 = 0.1 and the label 0.7 more: targets 0.1, 0.1, 0.8.
+    # Logits log 1, log 2, log 5 are the probabilities 1/8, 2/8, 5/8. With label 2 and smoothing 0.3
+    # each of the 3 entries gets `0.3 / 3 = 0.1` and the label 0.7 more: targets 0.1, 0.1, 0.8.
     logits = np.log([[[1.0, 2.0, 5.0]]]).astype("float32")
     by_hand = -(0.1 * math.log(1 / 8) + 0.1 * math.log(2 / 8) + 0.8 * math.log(5 / 8))
     assert loss_of(np.array([[2]]), logits, label_smoothing=0.3) == pytest.approx(by_hand, abs=1e-6)

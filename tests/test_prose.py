@@ -1,7 +1,8 @@
 """The words of pages and of Python files: short sentences, common terms, lines that fit.
 
 Each rule is a function from a text to what it complains of, and is run over a bad text of its own.
-Of a Python file the rules read docstrings, comments and strings, such as messages and help.
+Of a Python file the rules read docstrings, comments and strings, such as messages and help. Strings
+of tests are data, which no rule reads.
 """
 
 import ast
@@ -21,12 +22,12 @@ PAGES = sorted(
     path.relative_to(REPOSITORY).as_posix()
     for folder in FOLDERS
     for path in (REPOSITORY / folder).glob("*.md")
-    if path.name != "CHANGELOG.md"
 )
 PYTHON = sorted(
     path.relative_to(REPOSITORY).as_posix()
-    for folder in ("keras_transformer", "examples", "benchmarks", "docs")
+    for folder in ("keras_transformer", "examples", "benchmarks", "docs", "tests")
     for path in (REPOSITORY / folder).rglob("*.py")
+    if path != Path(__file__).resolve()  # whose samples are bad
 )
 FEWEST_WORDS = 4  # of a string that is taken for prose
 FENCED = re.compile(r"^ *(`{3,}).*?^ *\1$", re.MULTILINE | re.DOTALL)
@@ -159,12 +160,18 @@ def comments(code):
     return ["\n".join(line.lstrip("# ") for line in lines) for lines in found]
 
 
-def python_texts(code):
+def shell_comments(code):
+    """Gives the comments of a shell script; lines below each other are one."""
+    found = re.findall(r"(?:^ *# .*\n)+", code, re.MULTILINE)
+    return [re.sub(r"^ *# ", "", lines, flags=re.MULTILINE) for lines in found]
+
+
+def python_texts(code, with_strings=True):
     """Gives the texts of a Python file that people read, as pages."""
     tree = ast.parse(code)
     yield from (docstring_page(node.value) for node in docstrings(tree))
     yield from comments(code)
-    for text in strings(tree):
+    for text in strings(tree) if with_strings else ():
         if len(text.split()) >= FEWEST_WORDS and not is_code(text):
             yield INDENTED.sub("", text)
 
@@ -230,14 +237,20 @@ def test_a_long_sentence_is_found_at_each_place_of_a_python_file(place):
     assert [bool(long_sentences(text)) for text in texts].count(True) == (place != "example")
 
 
-def test_the_lines_of_the_changelog_fit():
-    text = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert long_lines(text) == []
-
-
 @pytest.mark.parametrize("file", PYTHON)
 def test_a_python_file_is_written_plainly(file):
     code = (REPOSITORY / file).read_text(encoding="utf-8")
-    texts = list(python_texts(code))
+    texts = list(python_texts(code, with_strings=not file.startswith("tests/")))
     rules = (long_sentences, clumsy_words)  # the linter measures the lines
     assert [complaint for text in texts for rule in rules for complaint in rule(text)] == []
+
+
+def test_the_script_of_the_checks_is_written_plainly():
+    texts = shell_comments((REPOSITORY / ".ci" / "run").read_text(encoding="utf-8"))
+    assert len(texts) > 5
+    assert [complaint for text in texts for rule in RULES for complaint in rule(text)] == []
+
+
+def test_the_comments_of_a_shell_script_are_found():
+    code = "#!/bin/sh\n# One,\n# and more.\nls  # not this\n    # Two.\necho '#'\n"
+    assert shell_comments(code) == ["One,\nand more.\n", "Two.\n"]

@@ -59,7 +59,7 @@ def test_all_equals_what_a_folder_exports(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_all_names_what_a_file_defines(name):
-    # A file may lend further functions to others of the package: they are no promise to users.
+    # A file may lend further functions to others of the package: these are not a promise to users.
     objects = public_objects(load(name))
     assert sorted(objects) == load(name).__all__
     assert {value.__module__ for value in objects.values()} == {name}

@@ -1,4 +1,4 @@
-"""A training on two devices is that on one: losses, metrics, weights, clipping."""
+"""A training run on two devices is that on one: losses, metrics, weights, clipping."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Trainings on one device and on two, as JSON: `MirroredStrategy`, or on JAX `DataParallel`.
+"""Training runs on one and two devices, as JSON: `MirroredStrategy`, or on JAX `DataParallel`.
 
 A process of its own runs it: the two devices are made before TensorFlow or JAX starts.
 """
@@ -135,7 +135,7 @@ def trained(
     rows=slice(0, 6 if ON_JAX else 7),
     **options,
 ):
-    """What a training of two epochs logs and leaves."""
+    """What a training run of two epochs logs and leaves."""
     keras.utils.set_random_seed(1)
     with scope():
         model = model()
@@ -184,7 +184,7 @@ def keras_loss():
 
 
 def refusal(strategy, optimizer, make_model):
-    """The error of a training that accumulates gradients."""
+    """The error of a training run that accumulates gradients."""
     with strategy.scope():
         model = make_model()
         try:

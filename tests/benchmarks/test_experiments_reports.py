@@ -1,5 +1,7 @@
-"""The tables and pictures of the experiments, from results made up so that the outcome is known,
-and the tables of docs/lab/comparison.md from the results that the repository keeps."""
+"""The tables and pictures of the experiments, from results made up so that the outcome is known.
+
+The tables of docs/lab/comparison.md are from the results that the repository keeps.
+"""
 
 import json
 import re

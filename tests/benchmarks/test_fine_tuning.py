@@ -59,8 +59,8 @@ def test_a_low_rank_change_leaves_on_three_ways(fine_tuned, data, tmp_path):
         "low_rank", directory / "hugging-face", "--data", data, "--output", tmp_path, *options
     )
     (row,) = [line for line in text.splitlines() if line.startswith("| rank 16, all matrices |")]
-    # Queries, keys and values go from 256 to 4 heads of 64, and a change has 16 columns for each
-    # head and 16 rows of 64. The three attentions of a pair of layers have an output each, and
+    # Queries, keys and values go from 256 to 4 heads of 64. A change has 16 columns for each head
+    # and 16 rows of 64. The three attentions of a pair of layers have an output each, and
     # there are two feed-forward networks.
     attention = 3 * (4 * 256 + 64) + (256 + 256)
     assert row.split(" | ")[1] == f"{3 * 16 * (3 * attention + 4 * (256 + 512)):,}"

@@ -1,4 +1,4 @@
-"""ExactResume goes on to the bit where a training was killed."""
+"""ExactResume goes on to the bit where a training run was killed."""
 
 import functools
 import os
@@ -61,7 +61,7 @@ def new_transformer(r_drop=0.0):
 def train(directory, until=EPOCHS, seed=1, make=new_model, copy=None, batch_size=4, **options):
     """Trains in one process up to `until`, going on from what is in the directory.
 
-    The state after the first epoch is copied to `copy`, as that of a training that ends there.
+    The state after the first epoch is copied to `copy`, as that of a training run that ends there.
     """
     keras.utils.set_random_seed(seed)
     model, resume = make(**options), ExactResume(directory)

@@ -122,7 +122,7 @@ def test_a_new_training_does_not_keep_the_model_of_an_earlier_one(tmp_path):
 
 
 def test_of_several_calls_of_fit_only_the_last_is_measured_at_its_end(tmp_path):
-    """So a training that was killed between two of them keeps the model that it would have kept."""
+    """So a training run that was killed between two of them keeps the model it would have kept."""
     arguments = dict(metrics=["exact_match"], filepath=tmp_path / "best.keras", verbose=False)
     quality = TranslationQuality(
         answers(["x", "y"], REFERENCES), SOURCES, REFERENCES, every=5, at_end=False, **arguments

@@ -187,7 +187,7 @@ def measuring_the_kernel(model, **arguments):
 
 
 def logs_of_a_training(directory, lives, averaged):
-    """Logs of all epochs, of a training that is killed after the epochs in `lives`."""
+    """Logs of all epochs, of a training run that is killed after the epochs in `lives`."""
     logs = {}
     for last in lives:
         model = new_model(keras.optimizers.SGD(0.01))

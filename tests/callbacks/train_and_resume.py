@@ -1,4 +1,4 @@
-"""A training for a process of its own, which may be killed: `train_and_resume.py DIRECTORY`."""
+"""A training run in a process of its own, which may be killed: `train_and_resume.py DIRECTORY`."""
 
 import sys
 from pathlib import Path

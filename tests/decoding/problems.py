@@ -11,8 +11,8 @@ from tests.decoding.reference_search import Sentence, beam_search, score
 from tests.decoding.step_functions import PAD, SPECIAL, number_of, random_table, steps_of
 from tests.numpy_reference import softmax
 
-# pad, bos, eos and the tokens A, B and C. With k tokens that are not the end there are
-# 1 + 3 + 9 + 27 sequences that end by position 4 and 81 that are cut there.
+# pad, bos, eos and the tokens A, B and C. `1 + 3 + 9 + 27` sequences of 0 to 3 tokens end by
+# position 4, and 81 are cut there.
 VOCAB, MAX_LENGTH, SOURCE, SENTENCES = 6, 4, 3, 12
 NUM_SEQUENCES = 1 + 3 + 9 + 27 + 81
 # Choices closer than this are left to rounding.

@@ -47,7 +47,7 @@ def number_of(prefix, vocab=VOCAB):
 def steps_of(table, attention=None):
     """Makes the step function of a table and its first state.
 
-    The state remembers the whole prefix as a number, and the sentence: a search that reorders
+    The state remembers the whole prefix as a number, and the sentence. A search that reorders
     state wrongly reads logits of another prefix, and attention (sentence, prefix, source).
     """
     sentences = ops.shape(table)[0]

@@ -120,8 +120,8 @@ def test_hypotheses_are_sorted_distinct_and_score_what_the_model_gives(
 
 def test_a_finished_hypothesis_is_frozen():
     # Ending at once has log(1/2) = -0.693. A search that goes on adding log-probabilities after
-    # the end compares that with -0.693 + log(0.594) = -1.214, and returns A instead:
-    # log(0.3) + log(1.0) = -1.204.
+    # the end compares A with `-0.693 + log(0.594) = -1.214`. It returns A, which has
+    # `log(0.3) + log(1.0) = -1.204`.
     after_the_end = {(EOS,): {EOS: 0.594, A: 0.406}, (EOS, EOS): {EOS: 0.594, A: 0.406}}
     table = table_of({(): {EOS: 0.5, A: 0.3, B: 0.2}, **after_the_end}, MAX_LENGTH)
     for length_penalty in (0.0, 0.6):
@@ -183,7 +183,7 @@ def steps_taken(table, search, max_length):
 
 @runs_loops_eagerly
 def test_stops_when_no_live_hypothesis_can_win_and_not_before():
-    # After two steps the beam of 2 holds "eos" (0.6) and "A eos" (0.396); what is alive has at
+    # After two steps the beam of 2 holds "eos" (0.6) and "A eos" (0.396). What is alive has at
     # most 0.4 * 0.01 and only loses from there.
     following = {(): {EOS: 0.6, A: 0.4}, (A,): {EOS: 0.99, A: 0.01}}
     table = table_of(following, 5)

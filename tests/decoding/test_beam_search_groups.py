@@ -81,7 +81,7 @@ def test_the_penalty_is_in_the_choice_and_not_in_the_score():
 
 def test_a_group_that_has_ended_takes_no_tokens():
     # The first group ends at once with `eos`. The second takes A for the penalty, and then `eos`
-    # (0.6) before B (0.4): at this step nobody took `eos` before it, there was no group left to.
+    # (0.6) before B (0.4): the group that has ended took no `eos` at this step.
     table = table_of({(): {EOS: 0.6, A: 0.4}, (A,): {EOS: 0.6, B: 0.4}}, 4)
     problem = random_problem(0, sentences=1, prefixes=False, limits=False)._replace(table=table)
     search = BeamSearch(2, length_penalty=0.0, num_groups=2, diversity_penalty=1.0)

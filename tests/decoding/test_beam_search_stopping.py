@@ -18,8 +18,8 @@ from tests.decoding.step_functions import EOS, SPECIAL, A, B, steps_of, table_of
 SENTENCES, MAX_LENGTH = 12, 6
 PENALTIES = (0.0, 0.6, 2.0, 5.0)
 drawn = settings(max_examples={"tensorflow": 12, "torch": 10, "jax": 4}[BACKEND])
-# Log-probabilities: the end 0.45, then -0.80; A B B and the end 0.3, divided by 2.25 under a
-# penalty of 2 -0.54, after which B B and the end, 0.25 divided by 1.78, are -0.78.
+# The end has the probability 0.45 and the score -0.80. A B B and the end have 0.3, divided by 2.25
+# under a penalty of 2: -0.54. B B and the end have 0.25, divided by 1.78: -0.78.
 OVERTAKEN = {
     (): {EOS: 0.45, A: 0.3, B: 0.25},
     (A,): {B: 1.0},

@@ -80,7 +80,7 @@ GROUPS = st.sampled_from(
 
 
 def by_default(some):
-    """A test of all rules, of which the default run tries these."""
+    """A test of all rules; the default run tries these."""
     return pytest.mark.parametrize(
         "rules",
         [

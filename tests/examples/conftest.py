@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-# What other readers take for the end of a line, and what is no text.
+# What other readers take for the end of a line, and lines without text.
 ODD_LINES = ["", "a\u2028b", "c\x85d", "e\x0bf\x0cg\x1ca", "b\rc", " \u2029", "a" * 999, "\\xff"]
 ODD_LINES = [*(line.encode() for line in ODD_LINES), b"ab\xff", b"\xed\xa0\x80", b""]
 

@@ -1,6 +1,6 @@
 """The examples as a user runs them: each ends with its figure, which long runs hold to a bound.
 
-A slow test trains an example for an epoch or two, so that all of its lines run; the long one beside
+A slow test trains an example for an epoch or two, so that all of its lines run. The long one beside
 it trains until it beats its baseline.
 """
 

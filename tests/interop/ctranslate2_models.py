@@ -85,7 +85,7 @@ def our_scores(translator, sources, targets):
 
 
 def their_scores(opened, sources, targets):
-    """The same of CTranslate2, which gets characters."""
+    """The log-probabilities by CTranslate2, which gets characters."""
     found = opened.score_batch([list(text) for text in sources], [list(text) for text in targets])
     return [np.array(result.log_probs) for result in found]
 

@@ -163,7 +163,7 @@ def test_odd_settings_of_hugging_face(file, name, value, hugging_face, tmp_path)
     changed_json(directory / file, {name: value})
     message = refused(load_hugging_face, directory)
     is_named = name in message or "bos_id=1000000" in message
-    assert is_named or value != value or file == "vocab.json"  # NaN is no JSON
+    assert is_named or value != value or file == "vocab.json"  # JSON has no NaN
 
 
 @pytest.mark.parametrize(("name", "value"), NOT_HELD)

@@ -71,8 +71,8 @@ def test_the_product_of_two_positions_depends_on_their_distance_alone():
 def test_the_variance_of_a_score_grows_with_the_width_and_scaling_undoes_it(d_k):
     queries, keys = normal(2, 4001, 1, 1, d_k), normal(3, 4001, 2, 1, d_k)
     products = np.einsum("bqhd,bkhd->bqk", queries, keys)
-    # q . k is a sum of d_k products of variance 1. The relative standard error of a variance
-    # of 8002 samples is about sqrt(2 / 8002) = 0.016, and more for the heavy tails at d_k = 4.
+    # q . k is a sum of d_k products of variance 1. The relative standard error of a variance of
+    # 8002 samples is about `sqrt(2 / 8002) = 0.016`, and more for the heavy tails at d_k = 4.
     assert np.var(products) == pytest.approx(d_k, rel=0.15)
     _, weights = attention_with_weights(
         *(ops.convert_to_tensor(x.astype("float64")) for x in (queries, keys, keys))

@@ -54,15 +54,15 @@ def reference(layer, query, memory, allowed):
 # --- Two words by hand: "are" = [1, 1], "you" = [2, 1], and the identity as every projection.
 
 ARE, YOU = np.array([1.0, 1.0]), np.array([2.0, 1.0])
-# are . are = 1 + 1 = 2, are . you = 2 + 1 = 3, you . you = 4 + 1 = 5
+# `are . are = 1 + 1 = 2`, `are . you = 2 + 1 = 3`, `you . you = 4 + 1 = 5`
 SCORES = np.array([[2.0, 3.0], [3.0, 5.0]])
 
 
 def self_attention_by_hand(root):
     """For the root 1.4: scores [[1.4286, 2.1429], [2.1429, 3.5714]].
 
-    "are" weighs itself 1 / (1 + e ** (1 / 1.4)) = 1 / (1 + e ** 0.7143) = 0.3287 and "you" 0.6713;
-    "you" weighs "are" 1 / (1 + e ** (2 / 1.4)) = 1 / (1 + e ** 1.4286) = 0.1933, itself 0.8067.
+    "are" weighs itself `1 / (1 + e ** (1 / 1.4)) = 1 / (1 + e ** 0.7143) = 0.3287`, "you" 0.6713.
+    "you" weighs "are" `1 / (1 + e ** (2 / 1.4)) = 1 / (1 + e ** 1.4286) = 0.1933`, itself 0.8067.
     Outputs: are = 0.3287 * [1, 1] + 0.6713 * [2, 1] = [1.6713, 1], you = [1.8067, 1].
     """
     weights = softmax(SCORES / root)
@@ -82,8 +82,8 @@ def test_the_two_word_exercise_with_the_root_taken_as_1_4():
 
 
 def test_the_two_word_exercise_with_the_exact_root():
-    # "are" weighs itself 1 / (1 + e ** (1 / 1.41421)) = 1 / (1 + e ** 0.70711) = 0.3302,
-    # "you" weighs "are" 1 / (1 + e ** 1.41421) = 0.1956.
+    # "are" weighs itself `1 / (1 + e ** (1 / 1.41421)) = 1 / (1 + e ** 0.70711) = 0.3302`,
+    # "you" weighs "are" `1 / (1 + e ** 1.41421) = 0.1956`.
     weights, outputs = self_attention_by_hand(np.sqrt(2))
     np.testing.assert_allclose(weights, [[0.3302, 0.6698], [0.1956, 0.8044]], atol=5e-5)
     words = ops.convert_to_tensor(np.stack([ARE, YOU])[None, :, None].astype("float32"))
@@ -344,8 +344,8 @@ def test_weights_are_float32_and_sum_to_1_under_every_policy(policy):
 
 @pytest.mark.parametrize("policy", POLICIES[1:])
 def test_large_activations_and_masks_give_no_nan_in_half_precision(policy):
-    # q . k of two vectors of 64 numbers of the size of 30 is up to 64 * 900 = 57600; float16 ends
-    # at 65504, and an added mask of -1e9 would be -inf in it.
+    # q . k of two vectors of 64 numbers of the size of 30 is up to `64 * 900 = 57600`. The range of
+    # float16 ends at 65504, and an added mask of -1e9 would be -inf in it.
     words = ops.convert_to_tensor(np.full((1, 5, 1, 64), 30.0, "float32"))
     words = ops.cast(words, policy.removeprefix("mixed_"))
     mask = np.tri(5, dtype=bool)[None, None]

@@ -1,4 +1,4 @@
-"""What all models from sequence to sequence refuse before a training."""
+"""What all models from sequence to sequence refuse before a training run."""
 
 import inspect
 

@@ -21,7 +21,7 @@ SEARCHES = {
 
 
 def slow_but(*names):
-    """A test of every search, of which the default run tries these; tests/decoding tries all."""
+    """A test of every search; the default run tries these, and tests/decoding all."""
     return pytest.mark.parametrize(
         "search",
         [

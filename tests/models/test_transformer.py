@@ -502,7 +502,7 @@ def test_generate_inside_jax_jit(search):
 
 def test_the_parameters_of_the_base_model_are_those_of_the_paper():
     # Table 3: 65 million with a joint vocabulary of about 37000. By hand, for d = 512:
-    # attention 4 * (d * d + d), feed-forward 2 * d * 2048 + 2048 + d, norm 2 * d.
+    # attention `4 * (d * d + d)`, feed-forward `2 * d * 2048 + 2048 + d`, norm `2 * d`.
     d, ff = 512, 2048
     attention, ffn, norm = 4 * (d * d + d), 2 * d * ff + ff + d, 2 * d
     by_hand = 6 * (attention + ffn + 2 * norm) + 6 * (2 * attention + ffn + 3 * norm)

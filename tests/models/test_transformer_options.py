@@ -70,7 +70,7 @@ EACH_OPTION = pytest.mark.parametrize("name", OTHERS)
 
 
 def slow_but(*names):
-    """A test of every option, of which the default run tries these."""
+    """A test of every option; the default run tries these."""
     return pytest.mark.parametrize(
         "name",
         [pytest.param(n, marks=() if n in names else pytest.mark.slow) for n in OTHERS],

@@ -14,7 +14,7 @@ from tests.figure_files import saved_png, saved_svg, weights_of
 def test_statistics_by_hand():
     # Head 1, of 2 queries and 3 keys: query 0 sees key 2 alone: no entropy, distance and offset 2.
     # Query 1 sees keys 0 and 1 with 1/4 and 3/4: 1/4 * 2 + 3/4 * log2(4/3) bits, distance 1/4.
-    # Head 2 is even: log2(3) bits, distances (0 + 1 + 2) / 3 and (1 + 0 + 1) / 3, offsets 1 and 0.
+    # Head 2 is even: log2(3) bits, distances `(0 + 1 + 2) / 3` and `(1 + 0 + 1) / 3`, offsets 1, 0.
     third = [1 / 3, 1 / 3, 1 / 3]
     weights = [[[0.0, 0.0, 1.0], [0.25, 0.75, 0.0]], [third, third]]
     entropy, distance, offset = plots.head_statistics(weights)

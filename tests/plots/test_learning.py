@@ -195,7 +195,7 @@ def test_a_column_that_tells_the_measured_epochs_is_followed_and_not_drawn():
     history = {
         "loss": [5.0, 4.0, 3.0, 2.0],
         "val_bleu": [20.0, 20.0, 20.0, 15.0],
-        "val_bleu_epoch": [5, 5, 8, 9],  # a training that goes on after epoch 6
+        "val_bleu_epoch": [5, 5, 8, 9],  # a training run that goes on after epoch 6
         "epoch": [7, 8, 9, 10],
     }
     for figure in (plots.learning_curve(history), plots.learning_curves({"run": history})):

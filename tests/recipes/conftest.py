@@ -1,4 +1,4 @@
-"""A small corpus, and short trainings on it."""
+"""A small corpus, and short training runs on it."""
 
 import random
 

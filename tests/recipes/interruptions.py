@@ -1,10 +1,10 @@
-"""Ends of trainings before their time."""
+"""Ends of training runs before their time."""
 
 import keras
 
 
 class Stop(keras.callbacks.Callback):
-    """Interrupts a training in an epoch, as Ctrl-C does."""
+    """Interrupts a training run in an epoch, as Ctrl-C does."""
 
     def __init__(self, epoch):
         super().__init__()

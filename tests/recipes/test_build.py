@@ -118,8 +118,8 @@ def zeros(monkeypatch):
     ],
 )
 def test_every_preset_is_the_published_one(preset, widths, dropout, num_weights, zeros):
-    # An attention has a = 4 (d d + d) weights, a feed-forward network f = 2 d d_ff + d_ff + d and a
-    # norm n = 2 d. Layers: L (3 a + 2 f + 5 n), and two norms more where they come first.
+    # An attention has `a = 4 (d d + d)` weights, a feed-forward network `f = 2 d d_ff + d_ff + d`,
+    # and a norm `n = 2 d`. Layers: `L (3 a + 2 f + 5 n)`, and two norms more where they come first.
     form = "characters" if preset.startswith("symbols") else "text"
     settings = Settings.from_preset(preset, train=("a",), format=form)
     model = build_model(settings, vocab_size=20)

@@ -48,7 +48,7 @@ def directory(tmp_path):
 
 
 def finish_epoch(directory, epoch):
-    """Ends an epoch as a training does: the history first, the state last."""
+    """Ends an epoch as a training run does: the history first, the state last."""
     directory.write_history(rows(epoch))
     directory.save_model(model(float(epoch)), "model.keras")
     resume = ExactResume(directory.path)

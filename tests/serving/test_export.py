@@ -366,8 +366,8 @@ def test_two_exports_of_a_model_are_the_same_bytes(tmp_path):
     )
     assert [name for name in first if first[name] != second.get(name)] == []
     assert sorted(first) == sorted(second)
-    # A second export of one process differs in the numbers of names alone: of functions, and of the
-    # gradient that the logits of a score have.
+    # A second export of one process differs in the numbers of names alone. They are names of
+    # functions, and of the gradient that the logits of a score have.
     graphs = [
         sorted(re.sub(r"[_-]\d+", "", str(node)) for node in nodes_of(files.pop("saved_model.pb")))
         for files in (second, third)

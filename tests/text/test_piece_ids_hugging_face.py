@@ -202,7 +202,7 @@ def test_nllb_reads_the_same(corpus, tmp_path, count):
     assert ours.vocab_size == len(theirs)
     assert [ours.tag_id(code) for code in CODES] == theirs.convert_tokens_to_ids(CODES)
     assert ours._numbered.to_text is None  # a gather of ids is enough
-    # Theirs is no sentencepiece: it reads some white space at the end otherwise.
+    # Theirs is not sentencepiece: it reads some white space at the end otherwise.
     texts = [line.strip() for side in corpus for line in side[:count]]
     expected = theirs(texts).input_ids
     assert {row[0] for row in expected} == {ours.tag_id("eng_Latn")}
