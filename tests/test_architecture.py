@@ -629,6 +629,88 @@ def test_a_file_of_tests_is_named_by_a_module_of_its_room():
     assert others == OF_NO_ONE_MODULE
 
 
+# Modules without a file of tests of their name, and the file whose tests call them: that of their
+# only user, of what they are a part of, or of several modules with one contract.
+TESTED_IN = {
+    "__main__": "commands/test_main.py",
+    "batches/dataset_report": "text/test_dataset.py",
+    "batches/plan": "batches/test_passes.py",
+    "batches/token_store": "batches/test_passes.py",
+    "callbacks/array_file": "callbacks/test_exact_resume.py",
+    "commands/program": "commands/test_main.py",
+    "commands/serve": "serving/test_local_server.py",
+    "commands/together": "commands/test_train_processes.py",
+    "decoding/call_arguments": "decoding/test_search_arguments.py",
+    "decoding/hypotheses": "decoding/test_beam_search_stopping.py",
+    "interop/ctranslate2_form": "interop/test_ctranslate2_save.py",
+    "interop/ctranslate2_settings": "interop/test_ctranslate2.py",
+    "interop/hugging_face_form": "interop/test_hugging_face.py",
+    "interop/hugging_face_search": "interop/test_hugging_face.py",
+    "interop/hugging_face_writer": "interop/test_hugging_face_round_trip.py",
+    "layers/alibi": "layers/test_positions.py",
+    "layers/attention": "layers/test_multi_head_attention.py",
+    "layers/attention_axes": "layers/test_multi_head_attention_options.py",
+    "layers/decoder": "layers/test_stack.py",
+    "layers/encoder": "layers/test_stack.py",
+    "layers/learned_positional_encoding": "layers/test_positions.py",
+    "layers/relative_position_bias": "layers/test_positions.py",
+    "layers/residual": "layers/test_block_torch_parity.py",
+    "layers/rotary_positional_encoding": "layers/test_positions.py",
+    "layers/sinusoids": "layers/test_positions_far_out.py",
+    "models/recurrent_step": "models/test_recurrent.py",
+    "models/vocabularies": "models/test_sequence_to_sequence_token_ids.py",
+    "recipes/imported": "commands/test_import_model.py",
+    "recipes/presets": "recipes/test_settings.py",
+    "recipes/shortlists": "commands/test_export.py",
+    "recipes/teacher": "recipes/test_distillation.py",
+    "recipes/texts": "recipes/test_plain_texts.py",
+    "recipes/watched_search": "recipes/test_attention_explorer.py",
+    "serving/litert_export": "serving/test_portable_translator.py",
+    "serving/onnx_graph": "serving/test_onnx_loop.py",
+    "serving/onnx_integers": "serving/test_onnx_export.py",
+    "serving/onnx_shapes": "serving/test_onnx_operations.py",
+    "serving/portable_files": "serving/test_portable_translator.py",
+    "serving/shard_files": "serving/test_shards.py",
+    "serving/spans": "serving/test_string_functions.py",
+    "text/bpe_dropout": "text/test_subword_dropout.py",
+    "text/scripts": "text/test_corpus.py",
+    "text/sentencepiece_library": "text/test_piece_ids.py",
+    "text/strings": "text/test_tokenizer.py",
+    "text/vocabulary": "text/test_character_tokenizer.py",
+    "tokenizer_file": "text/test_loading.py",
+}
+
+
+def untested_modules(modules, files):
+    """Gives the modules of a room that name no file of its tests, in order.
+
+    A file is named by the longest of the modules whose names it begins with.
+    """
+    named = {max((m for m in modules if is_named_by(f, {m})), key=len, default="") for f in files}
+    return sorted(modules - named)
+
+
+def test_a_module_names_a_file_of_tests_or_has_its_tests_in_one_that_is_listed():
+    tests = REPOSITORY / "tests"
+    rooms = {PurePosixPath(path).parent for path in FILES}
+    untested = [
+        (room / module).as_posix()
+        for room in rooms
+        for module in untested_modules(
+            modules_of(room.as_posix()), [file.name for file in (tests / room).glob("test_*.py")]
+        )
+    ]
+    assert sorted(untested) == sorted(TESTED_IN)
+    assert [file for file in TESTED_IN.values() if not (tests / file).is_file()] == []
+
+
+def test_a_module_without_a_file_of_tests_is_found():
+    modules = {"attention", "attention_axes", "dense"}
+    files = ["test_attention_axes.py", "test_attention_axes_options.py", "test_dense.py"]
+    assert untested_modules(modules, files) == ["attention"]
+    assert untested_modules(modules, [*files, "test_attention_masks.py"]) == []
+
+
 def test_a_name_of_no_module_is_found():
     modules = {"attention", "keras_attention"}
     for name in ("attention", "attention_masks", "keras_attention"):
