@@ -187,6 +187,17 @@ def test_no_public_parameter_or_result_is_plain_any(name):
     assert faults == {}
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_no_public_result_is_a_tuple_of_three_without_names(name):
+    module, faults = load(name), {}
+    for key in module.__all__:
+        for place, function in public_functions(key, getattr(module, key)).items():
+            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+            if bare_tuples(tree):
+                faults[place] = ast.unparse(tree.body[0].returns)
+    assert faults == {}
+
+
 def test_plain_any_is_found():
     def bad(first: Any, second: Any | None = None, *, third: dict[str, Any], **more: Any) -> Any:
         return None

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras_transformer.text import vocabulary
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import Tokenizer, TokensWithOffsets
 
 LONGER_POINTS = (0x80, 0x800, 0x10000)  # from these on a code point has one byte more in UTF-8
 
@@ -101,15 +101,13 @@ class CharacterTokenizer(Tokenizer):
         points = tf.strings.unicode_decode(strings, "UTF-8")
         return vocabulary.look_up_ids(points, code_points, self.unk_id)
 
-    def tokenize_with_offsets_graph(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    def tokenize_with_offsets_graph(self, strings: tf.Tensor) -> TokensWithOffsets:
         """A piece is a code point, of one to four bytes."""
         points, starts = tf.strings.unicode_decode_with_offsets(strings, "UTF-8")
         starts = tf.cast(starts, tf.int32)
         sizes = 1 + sum(tf.cast(points.flat_values >= least, tf.int32) for least in LONGER_POINTS)
         ends = starts.with_flat_values(starts.flat_values + sizes)
-        return self.tokenize_graph(strings), starts, ends
+        return TokensWithOffsets(self.tokenize_graph(strings), starts, ends)
 
     def surfaces(self) -> list[str]:
         """The characters; a space begins a word."""

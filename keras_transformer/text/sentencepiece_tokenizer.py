@@ -26,7 +26,7 @@ from keras_transformer.text.sentencepiece_library import (
     with_symbols,
 )
 from keras_transformer.text.strings import each_text, string_constant, text_list, valid_text
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import Tokenizer, TokensWithOffsets
 from keras_transformer.text.vocabulary import SPECIAL_PIECES, fingerprints, look_up_ids
 
 MODEL_TYPES = ("bpe", "unigram")
@@ -297,15 +297,13 @@ class SentencePieceTokenizer(Tokenizer):
         pieces = self._op(out_type=self._piece_type).tokenize(self._escaped(strings))
         return self._numbers(pieces)
 
-    def tokenize_with_offsets_graph(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    def tokenize_with_offsets_graph(self, strings: tf.Tensor) -> TokensWithOffsets:
         """Runs TF Text's op; of a lossless model the offsets leave out what escapes add."""
         escaped = self._escaped(strings)
         pieces, starts, ends = self._op(out_type=self._piece_type).tokenize_with_offsets(escaped)
         if self.lossless:
             starts, ends = (without_escapes(escaped, offsets) for offsets in (starts, ends))
-        return self._numbers(pieces), starts, ends
+        return TokensWithOffsets(self._numbers(pieces), starts, ends)
 
     def tokenize_with_dropout(
         self, texts: Iterable[str], rate: float, seed: int

@@ -9,7 +9,7 @@ from keras_transformer import arguments
 from keras_transformer.text import vocabulary
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import Tokenizer, TokensWithOffsets
 
 
 class SymbolTokenizer(Tokenizer):
@@ -116,9 +116,7 @@ class SymbolTokenizer(Tokenizer):
         values = symbols.with_flat_values(vocabulary.fingerprints(symbols.flat_values))
         return self._ordered(vocabulary.look_up_ids(values, prints, self.unk_id))
 
-    def tokenize_with_offsets_graph(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    def tokenize_with_offsets_graph(self, strings: tf.Tensor) -> TokensWithOffsets:
         """A symbol is a run of bytes that are not white space."""
         texts = tf.strings.bytes_split(strings)
         inside = ~tf.strings.regex_full_match(texts.flat_values, r"[\s\v]")  # RE2's \s has no \v
@@ -128,7 +126,8 @@ class SymbolTokenizer(Tokenizer):
         goes_on = tf.pad(inside & (places.flat_values > 0), [[0, 1]])[1:]
         starts = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~follows))
         ends = tf.ragged.boolean_mask(places, places.with_flat_values(inside & ~goes_on))
-        return self.tokenize_graph(strings), self._ordered(starts), self._ordered(ends + 1)
+        starts, ends = self._ordered(starts), self._ordered(ends + 1)
+        return TokensWithOffsets(self.tokenize_graph(strings), starts, ends)
 
     def surfaces(self) -> list[str]:
         """The symbols, each a word."""

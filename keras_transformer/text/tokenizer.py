@@ -240,10 +240,8 @@ class Tokenizer(abc.ABC):
         """Returns the ragged ids (batch, length) of valid, folded UTF-8 strings (batch,)."""
 
     @abc.abstractmethod
-    def tokenize_with_offsets_graph(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns ragged ids, starts and ends of valid, folded UTF-8 strings (batch,)."""
+    def tokenize_with_offsets_graph(self, strings: tf.Tensor) -> TokensWithOffsets:
+        """Returns the `TokensWithOffsets`, of any integer dtype, of valid, folded UTF-8 strings."""
 
     @abc.abstractmethod
     def surfaces(self) -> list[str]:

@@ -11,7 +11,7 @@ from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset
 from keras_transformer import arguments
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import text_list, valid_text
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import Tokenizer, TokensWithOffsets
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[START]", "[END]")
 SUFFIX = "##"
@@ -133,11 +133,9 @@ class WordPieceTokenizer(Tokenizer):
         """Runs TF Text's fast tokenizer, built while tracing."""
         return self._op().tokenize(strings)
 
-    def tokenize_with_offsets_graph(
-        self, strings: tf.Tensor
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    def tokenize_with_offsets_graph(self, strings: tf.Tensor) -> TokensWithOffsets:
         """Runs TF Text's fast tokenizer, built while tracing."""
-        return self._op().tokenize_with_offsets(strings)
+        return TokensWithOffsets(*self._op().tokenize_with_offsets(strings))
 
     def detokenize_graph(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Joins the pieces of each row, with a space before each that starts a word."""
