@@ -118,8 +118,9 @@ class TransformerParallel(keras.distribution.ModelParallel):
             raise ValueError(
                 f"In several processes `data_parallel` must be a multiple of their number, "
                 f"{num_processes}, and `data_parallel` * `model_parallel` the number of all "
-                f"devices, {len(found)}. Received: data_parallel={data_parallel}, "
-                f"model_parallel={model_parallel}"
+                f"devices, {len(found)}. With one device in each process `model_parallel` must "
+                "be 1: for more, start fewer processes, each with several devices. Received: "
+                f"data_parallel={data_parallel}, model_parallel={model_parallel}"
             )
         shape = self.data_parallel, self.model_parallel
         mesh = keras.distribution.DeviceMesh(shape, (BATCH, MODEL), found[:number])

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -29,12 +30,16 @@ def join_processes(
 
     Args:
         processes: number of processes.
-        process_id: which of them this one is, from 0 on. None where Slurm or Open MPI starts them.
+        process_id: which of them this one is, from 0 on. None where Slurm or Open MPI 4 starts
+            them.
         coordinator: HOST:PORT of process 0, where that one listens. None as above.
+
+    Under Slurm and Open MPI 4, process k of a machine has GPU k alone. A single Slurm process on
+    each machine has all GPUs there. `JAX_LOCAL_DEVICE_IDS=0,1` in the environment gives others.
 
     Raises:
         ValueError: for a bad argument, or when neither an argument nor the environment says what
-            is needed. When Keras does not run on JAX.
+            is needed. When JAX cannot join the processes, or Keras does not run on JAX.
 
     Example:
 
@@ -66,14 +71,30 @@ def join_processes(
             coordinator,
             processes,
             process_id,
+            local_device_ids=choose_devices(processes),
             heartbeat_timeout_seconds=SILENCE,
             shutdown_timeout_seconds=PATIENCE,
         )
-    except ValueError:  # what neither an argument nor the environment gives
+    except ValueError as error:
+        received = f"process_id={process_id}, coordinator={coordinator!r}"
+        if str(error).endswith(" be defined."):  # by neither an argument nor the environment
+            raise ValueError(
+                "`process_id` and `coordinator` must be given where neither Slurm nor Open MPI 4 "
+                f"starts the processes. Received: {received}"
+            ) from None
         raise ValueError(
-            "`process_id` and `coordinator` must be given where neither Slurm nor Open MPI starts "
-            f"the processes. Received: process_id={process_id}, coordinator={coordinator!r}"
-        ) from None
+            "`processes` must be the number of processes that were started. JAX cannot join them: "
+            f"{error} Received: processes={processes}, {received}"
+        ) from error
+
+
+def choose_devices(processes: int) -> list[int] | None:
+    """Returns JAX's `local_device_ids`: [] for all of the machine, None for JAX's own choice.
+
+    That is one GPU under Slurm, where JAX takes each task for one of several on its machine.
+    """
+    has_machine = os.environ.get("SLURM_STEP_NUM_NODES") == str(processes)
+    return [] if has_machine and not os.environ.get("JAX_LOCAL_DEVICE_IDS") else None
 
 
 def own_process() -> tuple[int, int]:

@@ -75,6 +75,18 @@ def test_too_few_devices_and_other_axes_are_refused():
         ours.transformer_layout_map(SimpleNamespace(axis_names=["data"]))
 
 
+@on_jax
+def test_weights_are_divided_among_the_devices_of_a_process(monkeypatch):
+    """Four machines of eight: a process on each can divide them, a process for each GPU cannot."""
+    devices = [f"cuda:{number}" for number in range(32)]
+    monkeypatch.setattr(ours, "own_process", lambda: (0, 4))
+    assert ours.TransformerParallel(4, 8, devices).model_parallel == 8
+    monkeypatch.setattr(ours, "own_process", lambda: (0, 32))
+    assert ours.TransformerParallel(32, 1, devices).data_parallel == 32
+    with pytest.raises(ValueError, match="With one device in each process `model_parallel` must"):
+        ours.TransformerParallel(4, 8, devices)
+
+
 def run(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [*SCRIPT, *arguments]

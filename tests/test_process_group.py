@@ -44,6 +44,61 @@ def test_numbers_of_numpy_are_taken(monkeypatch):
     assert [type(value) for value in given] == [str, int, int]
 
 
+# What JAX says, and what a user reads.
+SAID_BY_JAX = [
+    (
+        "The process id of the current process must be defined.",
+        "`process_id` and `coordinator` must be given where",
+    ),
+    ("coordinator_address should be defined.", "`process_id` and `coordinator` must be given"),
+    (
+        "process_id < num_processes. Got 20 and 16.",
+        "JAX cannot join them: .* Got 20 and 16. Received: processes=16, process_id=None, coord",
+    ),
+]
+
+
+@on_jax
+@pytest.mark.parametrize(("said", "told"), SAID_BY_JAX)
+def test_what_jax_refuses_is_told_with_its_reason(monkeypatch, said, told):
+    def refuse(*given, **options):
+        raise ValueError(said)
+
+    monkeypatch.setattr("jax.distributed.initialize", refuse)
+    with pytest.raises(ValueError, match=told):
+        process_group.join_processes(16)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"SLURM_STEP_NUM_NODES": "4"}, []),  # a task on each of four machines: all GPUs there
+        ({"SLURM_STEP_NUM_NODES": "1"}, None),  # four tasks on a machine: JAX gives each its own
+        ({"SLURM_STEP_NUM_NODES": "4", "JAX_LOCAL_DEVICE_IDS": "0,1"}, None),
+    ],
+)
+def test_a_task_alone_on_its_machine_has_all_devices(monkeypatch, environment, expected):
+    for name in ("SLURM_STEP_NUM_NODES", "JAX_LOCAL_DEVICE_IDS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert process_group.choose_devices(4) == expected
+
+
+@on_jax
+def test_jax_takes_no_devices_named_for_all(monkeypatch):
+    """Under Slurm JAX would else choose the device of the number that the task has."""
+    from jax._src.clusters import ClusterEnv
+
+    slurm = dict(JOB_ID=1, STEP_NODELIST="a", NTASKS=2, PROCID=0, LOCALID=0)
+    for name, value in slurm.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    for given, chosen in ((None, [0]), ([], [])):
+        found = ClusterEnv.auto_detect_unset_distributed_params(None, 2, None, given, None, None)
+        assert found[1:] == (2, 0, chosen)
+
+
 def test_a_process_alone_is_the_first_and_hears_itself():
     assert process_group.own_process() == (0, 1)
     assert process_group.is_first()
@@ -56,7 +111,7 @@ def test_a_process_alone_is_the_first_and_hears_itself():
 
 
 def on_two_devices(*places):
-    """A value (4, 3) of two processes, rows of which are on devices of this one."""
+    """A value (4, 3) of two processes, with some rows on devices of this one."""
     whole = np.arange(12.0).reshape(4, 3)
     indices = [(slice(start, stop), slice(None)) for start, stop in places]
     shards = [SimpleNamespace(index=index, data=whole[index]) for index in indices]

@@ -86,12 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--process-id",
         type=non_negative_integer,
         metavar="K",
-        help="which of them this one is, from 0 on (default: what Slurm or Open MPI says)",
+        help="which of them this one is, from 0 on (default: what Slurm or Open MPI 4 says)",
     )
     group.add_argument(
         "--coordinator",
         metavar="HOST:PORT",
-        help="where process 0 listens (default: what Slurm or Open MPI says)",
+        help="where process 0 listens (default: what Slurm or Open MPI 4 says)",
     )
     parser.epilog = examples(
         "train",

@@ -101,6 +101,16 @@ def test_two_processes_train_the_run_of_one(tmp_path, environment, start_both, p
         if values.dtype.kind == "f":
             np.testing.assert_allclose(weights(tmp_path / "two")[name], values, atol=1e-3)
     assert names(tmp_path / "two") == names(tmp_path / "one")
+    if parts == (2, 2):  # each run goes on in one process
+        losses = []
+        for name in ("one", "two"):
+            more = ["--output", tmp_path / name, "--epochs", 4]
+            (printed,), statuses = printed_by([start(*job, *more, **environment(4))])
+            assert statuses == [0], printed
+            assert "Going on from epoch 3" in printed
+            losses.append(history(tmp_path / name, "val_loss"))
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+        assert len(losses[0]) == 4
     texts = ["a b c", "d a"]
     (tmp_path / "texts").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     done = subprocess.run(
@@ -150,14 +160,27 @@ def test_files_on_disk_train_the_run_of_lists(tmp_path, environment, start_both)
         assert len(list((tmp_path / output / "corpora").glob("*/corpus.json"))) == 1
 
 
-def test_slurm_says_which_process_it_is(tmp_path, environment):
-    port = int(free_address().rpartition(":")[2])
+SLURM = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+OPEN_MPI = {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_SIZE": "2"}
+LAUNCHERS = {  # what all processes are told, and the names of what each is told of itself
+    "a GPU for each task of Slurm": (SLURM, "SLURM_PROCID", "SLURM_LOCALID"),
+    "a machine for each": ({**SLURM, "SLURM_STEP_NUM_NODES": "2"}, "SLURM_PROCID", "SLURM_LOCALID"),
+    "Open MPI 4": (OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_launcher_says_which_process_it_is(tmp_path, environment, launcher):
+    told, *numbers = LAUNCHERS[launcher]
+    port = free_address().rpartition(":")[2]
     job = [*write_words(tmp_path, 120), *SMALL, "--epochs", 1, "--data-parallel", 4]
     job += ["--output", tmp_path / "run", "--processes", 2]
-    slurm = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
-    slurm |= {"JAX_COORDINATOR_PORT": str(port)}
     processes = [
-        start(*job, **environment(2), **slurm, SLURM_PROCID=str(k), SLURM_LOCALID=str(k))
+        start(
+            *job,
+            **{**environment(2), **told, "JAX_COORDINATOR_PORT": port},
+            **dict.fromkeys(numbers, str(k)),
+        )
         for k in range(2)
     ]
     printed, statuses = printed_by(processes)
@@ -177,11 +200,15 @@ def wait_for_epoch(output, processes):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("parts", "victims"), [((4, 1), (1, 0)), ((2, 2), (0,))])
+# Epochs of three batches end within a pass, which has eight.
+@pytest.mark.parametrize(
+    ("parts", "victims", "options"),
+    [((4, 1), (1, 0), ["--batches-per-epoch", 3]), ((2, 2), (0,), [])],
+)
 def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(
-    tmp_path, start_both, parts, victims
+    tmp_path, start_both, parts, victims, options
 ):
-    job = [*write_words(tmp_path, 300), *SMALL, "--measure-every", 3, "--epochs", 9]
+    job = [*write_words(tmp_path, 300), *SMALL, "--measure-every", 3, "--epochs", 9, *options]
     job += ["--dropout", 0.1, "--data-parallel", parts[0], "--model-parallel", parts[1]]
     printed, statuses = printed_by(start_both(*job, "--output", tmp_path / "whole"))
     assert statuses == [0, 0], printed
@@ -240,11 +267,16 @@ def test_a_signal_ends_both_and_a_process_that_is_silent_too(tmp_path, start_bot
             "--process-id must be below --processes, 2. Received: process_id=2",
         ),
         (["--process-id", 0], "--process-id and --coordinator need --processes above 1"),
+        (  # in the third task of Slurm
+            ["--processes", 2, "--coordinator", "localhost:1"],
+            "--processes must be the number of processes that were started. JAX cannot join them:",
+        ),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(tmp_path, environment, given, said):
     job = [*write_words(tmp_path, 60), *SMALL, "--output", tmp_path / "run", *given]
-    (printed,), statuses = printed_by([start(*job, **environment(1))])
+    third = dict(SLURM, SLURM_PROCID="2", SLURM_LOCALID="2") if "JAX" in said else {}
+    (printed,), statuses = printed_by([start(*job, **environment(1), **third)])
     assert statuses == [1]
     assert printed.startswith(f"error: {said}")
     assert printed.count("\n") == 1
