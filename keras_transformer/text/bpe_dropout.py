@@ -8,6 +8,8 @@ import numpy as np
 
 from keras_transformer.text.sentencepiece_library import SPACE_MARK, import_sentencepiece
 
+WORDS_KEPT = 2**17  # with their texts; frequent words soon come back to an empty store
+
 
 class BpeDropout:
     """Splits what a BPE model of sentencepiece has split once more, some merges left out.
@@ -83,6 +85,8 @@ class BpeDropout:
         if word not in self._texts:
             text = "".join(self._pieces.get(index, "") for index in word)
             known = all(character in self._ids for character in text)
+            if len(self._texts) >= WORDS_KEPT:
+                self._texts.clear()
             self._texts[word] = text if known else ""
         text = self._texts[word]
         # Most words keep all their merges: one number a merge tells.

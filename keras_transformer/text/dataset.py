@@ -140,10 +140,18 @@ def translation_dataset(
     ]
     check_same_special_ids(*tokenizers)
     entropy: Any = np.random.SeedSequence().entropy  # an int
+    is_repeatable = seed is not None
     seed = entropy if seed is None else seed
     tags = source_tag, target_tag
     sides = _sides(
-        source_texts, target_texts, tokenizers, tags, rates=rates, seed=seed, verbose=verbose
+        source_texts,
+        target_texts,
+        tokenizers,
+        tags,
+        rates=rates,
+        seed=seed,
+        keeps_lengths=is_repeatable,
+        verbose=verbose,
     )
     passes, report = make_passes(
         sides,
@@ -160,13 +168,8 @@ def translation_dataset(
         order=seed if shuffle else None,
         per_update=batches_per_update,
     )
-    batches_per_epoch = batches_per_epoch or passes.num_batches
-    if batches_per_epoch % batches_per_update:
-        raise ValueError(
-            "`batches_per_epoch` must be a multiple of `batches_per_update`. Received: "
-            f"batches_per_epoch={batches_per_epoch}, batches_per_update={batches_per_update}"
-        )
-    dataset = _dataset(passes, first_epoch, batches_per_epoch, prefetch)
+    length = passes.count_batches(batches_per_epoch)
+    dataset = _dataset(passes, first_epoch, length, prefetch)
     dataset.report = report
     if verbose:
         print(report.summary(max_length), file=sys.stderr)
@@ -181,23 +184,29 @@ def _sides(
     *,
     rates: Sequence[float],
     seed: int,
+    keeps_lengths: bool,
     verbose: bool,
 ) -> list[Side]:
-    """Returns the ids of sources and targets; with dropout a side has others in each pass."""
+    """Returns the ids of sources and targets; with dropout a side has others in each pass.
+
+    With `keeps_lengths` their lengths are kept beside a prepared corpus, for the next start.
+    """
     dropouts = [
         _bpe_dropout(tokenizer) if rate else None
         for tokenizer, rate in zip(tokenizers, rates, strict=True)
     ]
     given = ("source_texts", source_texts), ("target_texts", target_texts)
+    folder = None
     if are_prepared(*given, special_ids=read_special_ids(tokenizers[0])):
         stores: Sequence[Any] = source_texts, target_texts
         _check_prepared(stores, tokenizers, tags)
+        folder = source_texts.path if keeps_lengths else None
     else:
         texts = _equally_many(source_texts, target_texts)
         names = "source", "target"
         stores = [tokenize_all(*s, verbose) for s in zip(texts, tokenizers, names, strict=True)]
     return [
-        SubwordDropout(store, dropout, rate, (seed, side)) if dropout else store
+        SubwordDropout(store, dropout, rate, (seed, side), folder) if dropout else store
         for side, (store, dropout, rate) in enumerate(zip(stores, dropouts, rates, strict=True))
     ]
 

@@ -1,17 +1,22 @@
 """Texts that have other pieces in each pass."""
 
+import contextlib
 import dataclasses
 import functools
+import io
 import random
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches.token_store import TokenStore
 from keras_transformer.text.bpe_dropout import BpeDropout
 
 # A text that came out longer than there is room for is split again so often, and then as ever.
 ATTEMPTS = 4
+VERSION = 1  # of what is drawn: lengths of other numbers are drawn anew
 # Of a pass, what was drawn last; a text that is asked for again is drawn alike.
 TEXTS_KEPT = 2**16
 
@@ -25,12 +30,15 @@ class SubwordDropout:
         dropout: the `BpeDropout` of their tokenizer.
         rate: share of the merges left out.
         seed: tuple of integers.
+        folder: where the lengths of the first pass are kept, which take long to draw; None for
+            nowhere. It belongs to these texts and this tokenizer alone.
     """
 
     plain: TokenStore
     dropout: BpeDropout
     rate: float
     seed: tuple[int, ...]
+    folder: Path | None = None
 
     @property
     def lengths(self) -> np.ndarray:
@@ -40,9 +48,23 @@ class SubwordDropout:
     @functools.cached_property
     def expected_lengths(self) -> np.ndarray:
         """Room for most passes: the tokens of each text in the first one, or without dropout."""
+        if self.folder is None:
+            return self._draw_lengths()
+        numbers = "-".join(map(str, (*self.seed, self.rate)))
+        file = self.folder / f"dropout.{VERSION}-{numbers}.npy"
+        if file.exists():
+            return np.load(file)
+        lengths, data = self._draw_lengths(), io.BytesIO()
+        np.save(data, lengths)
+        with contextlib.suppress(OSError):  # a folder that nobody may write to
+            write_atomically(file, data.getvalue())
+        return lengths
+
+    def _draw_lengths(self) -> np.ndarray:
         texts = range(len(self.lengths))
         endless = np.full(len(texts), np.iinfo("int64").max)
-        return np.maximum(self.of_pass(0, lambda: endless).count_tokens(texts), self.lengths)
+        counts = self.of_pass(0, lambda: endless).count_tokens(texts)
+        return np.maximum(counts, self.lengths).astype("int32")
 
     def of_pass(self, number: int, room: Callable[[], np.ndarray]) -> "SubwordPass":
         """The texts of pass `number`, none of more tokens than `room()` has for it."""

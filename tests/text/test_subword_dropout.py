@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from random import Random
 
 import numpy as np
 import pytest
@@ -20,9 +21,12 @@ from sentencepiece import sentencepiece_model_pb2  # noqa: E402
 from keras_transformer.text import (  # noqa: E402
     CharacterTokenizer,
     SentencePieceTokenizer,
+    bpe_dropout,
+    prepare_corpus,
     translation_dataset,
 )
 from keras_transformer.text.bpe_dropout import BpeDropout  # noqa: E402
+from keras_transformer.text.subword_dropout import SubwordPass  # noqa: E402
 
 SENTENCE = "a man rides the brown horse along an old road while two women watch him"
 WORDS, random = SENTENCE.split(), np.random.default_rng(1)
@@ -45,6 +49,54 @@ def epochs(data, number):
 
 def texts_of(ids):
     return [text.decode() for text in TOKENIZER.detokenize(ids).numpy()]
+
+
+def test_lengths_of_the_first_pass_are_kept_beside_a_corpus(tmp_path, monkeypatch):
+    for name, texts in (("source", TEXTS), ("target", TEXTS[::-1])):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    files = tmp_path / "source", tmp_path / "target"
+    corpus = prepare_corpus(tmp_path / "corpora", *files, TOKENIZER, workers=1, verbose=False)
+    counted, count = [], SubwordPass.count_tokens
+
+    def count_and_note(self, members):
+        counted.append(len(members))
+        return count(self, members)
+
+    def read(rate, **options):
+        counted.clear()
+        sides = corpus.sources, corpus.targets
+        options = {**OPTIONS, "subword_dropout": rate, **options}
+        data = translation_dataset(*sides, TOKENIZER, **options)
+        return data, counted.count(len(TEXTS))
+
+    monkeypatch.setattr(SubwordPass, "count_tokens", count_and_note)
+    first, drawn = read((0.2, 0.1))
+    assert drawn == 2
+    again, drawn = read((0.2, 0.1))
+    assert drawn == 0
+    lists = dataset((0.2, 0.1))
+    assert first.report == again.report == lists.report
+    (one,), (other,), (expected,) = (epochs(data, 1) for data in (first, again, lists))
+    for batch, same, of_lists in zip(one, other, expected, strict=True):
+        assert all(map(np.array_equal, batch, same))
+        assert all(map(np.array_equal, batch, of_lists))
+    assert read((0.2, 0.3))[1] == 1
+    assert read((0.2, 0.1), seed=6)[1] == 2
+    assert read((0.2, 0.1), seed=None)[1] == read((0.2, 0.1), seed=None)[1] == 2
+    assert len(list(corpus.path.glob("dropout.*.npy"))) == 5
+
+
+def test_the_words_that_are_kept_are_bounded(monkeypatch):
+    rows = TOKENIZER.tokenize(TEXTS).to_list()
+
+    def split(dropout):
+        return [dropout.split(ids, 0.3, Random(number)) for number, ids in enumerate(rows)]
+
+    expected = split(TOKENIZER.bpe_dropout)
+    monkeypatch.setattr(bpe_dropout, "WORDS_KEPT", 3)
+    dropout = SentencePieceTokenizer(TOKENIZER.model).bpe_dropout
+    assert split(dropout) == expected
+    assert len(dropout._texts) <= 3
 
 
 def test_pieces_change_with_the_seed_and_spell_the_same_texts():
