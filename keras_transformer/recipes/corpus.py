@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.process_group import first_alone, tell_others
-from keras_transformer.recipes.large_files import LargeFiles, read_large_files, stay_on_disk
+from keras_transformer.recipes.large_files import (
+    LargeFiles,
+    are_large,
+    explain_lists,
+    read_large_files,
+    stay_on_disk,
+)
 from keras_transformer.recipes.pair_formats import read_file
 from keras_transformer.recipes.parallel_text import Pair, hold_out, read_pairs, without_empty
 from keras_transformer.recipes.run_directory import say
@@ -64,6 +70,9 @@ def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
             large = first_alone(lambda: read_large_files(*told)) or read_large_files(*told)
             train = large.sample
         else:
+            if folder is not None and are_large(settings):
+                why = explain_lists(settings)
+                say(f"  the training files are large, and are read into lists: {why}")
             train = read_part(settings.train, settings.format, "training")
         given = train
         share = 0.01 if settings.format == "text" else 0.05

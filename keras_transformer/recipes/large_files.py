@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from keras_transformer.atomic_files import write_atomically
-from keras_transformer.line_files import check_is_file, each_line
+from keras_transformer.line_files import GZIP_MAGIC, check_is_file, each_line
 from keras_transformer.processes import THREADS, Died, call_in_processes
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import CORPORA
@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learnt
 LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
+GZIP_FACTOR = 4  # text is three to four times as long as its gzip
 
 
 class LargeFiles(NamedTuple):
@@ -44,20 +45,35 @@ class LargeFiles(NamedTuple):
 
 
 def stay_on_disk(settings: Settings) -> bool:
-    """Whether the training files of a run stay on disk: where they are large, or filtered.
+    """Whether the training files of a run stay on disk: where they are large, or filtered."""
+    return bool(settings.filters) or (are_large(settings) and not explain_lists(settings))
 
-    Large files do not where both directions are trained, or TensorFlow, which tokenizes them, is
-    not installed.
-    """
-    if settings.filters:
-        return True
-    if settings.format != "text" or len(settings.train) != 2 or settings.both_directions:
+
+def are_large(settings: Settings) -> bool:
+    """Whether the training files are texts of the size that stays on disk."""
+    if settings.format != "text":
         return False
     for file in settings.train:
         check_is_file(file)
-    if sum(map(os.path.getsize, settings.train)) < settings.on_disk_from * 2**20:
-        return False
-    return all(map(importlib.util.find_spec, ("tensorflow", "tensorflow_text")))
+    return sum(map(estimate_size, settings.train)) >= settings.on_disk_from * 2**20
+
+
+def estimate_size(file: str) -> int:
+    """Returns the bytes of a file's texts: `GZIP_FACTOR` times its own if it is gzip."""
+    with open(file, "rb") as opened:
+        is_packed = opened.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    return os.path.getsize(file) * (GZIP_FACTOR if is_packed else 1)
+
+
+def explain_lists(settings: Settings) -> str:
+    """Says why training files do not stay on disk, however large they are; "" where they do."""
+    if len(settings.train) != 2:
+        return "one file has both sides. Give a file for each side to keep them on disk"
+    if settings.both_directions:
+        return "`both_directions` reads lists alone"
+    if not all(map(importlib.util.find_spec, ("tensorflow", "tensorflow_text"))):
+        return "TensorFlow and TF Text, which tokenize files on disk, are not installed"
+    return ""
 
 
 def read_large_files(settings: Settings, folder: Path) -> LargeFiles:

@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 
@@ -22,14 +23,22 @@ def settings(files):
     return Settings.from_preset(train=files, backend="tensorflow", on_disk_from=0)
 
 
-def test_files_are_large_by_their_bytes_where_a_corpus_serves(settings, files, monkeypatch):
+def test_files_are_large_by_their_bytes_where_a_corpus_serves(
+    settings, files, monkeypatch, tmp_path
+):
     assert stay_on_disk(settings)
     assert stay_on_disk(Settings.from_preset(train=files, backend="jax", on_disk_from=0))
     other = Settings.from_preset(train=files, both_directions=1, on_disk_from=0)
     assert not stay_on_disk(other)
-    for mebibytes, is_large in ((127, False), (128, True)):  # of each of the two
-        monkeypatch.setattr(os.path, "getsize", lambda file: mebibytes * 2**20)  # noqa: B023
-        assert stay_on_disk(Settings.from_preset(train=files)) == is_large
+    packed = [str(tmp_path / f"{side}.gz") for side in ("en", "xx")]
+    for file in packed:
+        with gzip.open(file, "wb") as opened:
+            opened.write(b"a\n")
+    # Of each of the two; gzip is taken for four times as long.
+    for given, mebibytes in ((files, 128), (packed, 32)):
+        for size, is_large in ((mebibytes - 1, False), (mebibytes, True)):
+            monkeypatch.setattr(os.path, "getsize", lambda file: size * 2**20)  # noqa: B023
+            assert stay_on_disk(Settings.from_preset(train=given)) == is_large
     monkeypatch.undo()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert not stay_on_disk(settings)
@@ -38,6 +47,24 @@ def test_files_are_large_by_their_bytes_where_a_corpus_serves(settings, files, m
         assert stay_on_disk(Settings.from_preset(train=files, backend=backend, max_ratio=3))
     with pytest.raises(ValueError, match="nowhere: there is no such file"):
         stay_on_disk(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
+
+
+def test_large_files_that_are_read_into_lists_say_why(files, tmp_path, capsys, monkeypatch):
+    table = str(tmp_path / "pairs.tsv")
+    Path(table).write_text("".join(f"a {n}\tb {n}\n" for n in range(200)), encoding="utf-8")
+    given = {"backend": "tensorflow", "on_disk_from": 0}
+    said = "the training files are large, and are read into lists: "
+
+    def read(**options):
+        read_corpus(Settings.from_preset(**{**given, **options}), tmp_path)
+        return capsys.readouterr().out
+
+    assert f"{said}one file has both sides. Give a file for each side" in read(train=table)
+    assert f"{said}`both_directions` reads lists alone" in read(train=files, both_directions=1)
+    assert said not in read(train=table, on_disk_from=1)
+    assert said not in read(train=files)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert f"{said}TensorFlow and TF Text, which" in read(train=files)
 
 
 def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatch):
