@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,11 +14,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from keras_transformer.atomic_files import write_atomically
+from keras_transformer.batches.prepared_corpus import DESCRIPTION, VERSION, PreparedCorpus
 from keras_transformer.line_files import GZIP_MAGIC, check_is_file, each_line
 from keras_transformer.processes import THREADS, Died, call_in_processes
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import CORPORA
-from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.settings import FILTERS, Settings
 from keras_transformer.reservoir import sample_evenly
 
 Result = TypeVar("Result")
@@ -25,6 +27,7 @@ Result = TypeVar("Result")
 SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learnt
 LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
+PREPARED = "prepared.json"  # which corpus a run has, and of what it was made
 GZIP_FACTOR = 4  # text is three to four times as long as its gzip
 
 
@@ -179,6 +182,39 @@ def prepare_files_of_run(
     source, target = path / "source.tokenizer", path / "target.tokenizer"
     tokenizers = load_tokenizer(source), load_tokenizer(target if target.exists() else source)
     return prepare_files(path, files, held_out, settings, tokenizers).path.name
+
+
+def find_or_prepare(
+    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+) -> str:
+    """Does what `prepare_files_of_run` does, on a backend without TensorFlow.
+
+    A process with TensorFlow starts only where files, filters or tokenizers are others than those
+    of the corpus that is there.
+    """
+    state = digest_inputs(path, files, held_out, settings)
+    file = path / CORPORA / PREPARED
+    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if found.get("state") == state and (path / CORPORA / found["name"] / DESCRIPTION).exists():
+        print(PreparedCorpus(path / CORPORA / found["name"]).report.summary(), file=sys.stderr)
+        return found["name"]
+    name = call_with_tensorflow(settings, prepare_files_of_run, path, files, held_out, settings)
+    write_atomically(file, json.dumps({"state": state, "name": name}).encode())
+    return name
+
+
+def digest_inputs(
+    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+) -> str:
+    """Returns a digest of all that a corpus is made of; of files, of their sizes and times."""
+    states = [(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+    tokenizers = [
+        hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+        for tokenizer in sorted(path.glob("*.tokenizer"))
+    ]
+    filters = [(name, getattr(settings, name)) for name in ("max_length", *FILTERS)]
+    whole = VERSION, states, sorted(held_out), filters, tokenizers
+    return hashlib.sha256(repr(whole).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def call_with_tensorflow(

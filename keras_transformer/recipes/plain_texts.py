@@ -29,11 +29,7 @@ from keras_transformer.process_group import (
     whole_copy,
 )
 from keras_transformer.recipes.corpus import Corpus, split_sides
-from keras_transformer.recipes.large_files import (
-    LargeFiles,
-    call_with_tensorflow,
-    prepare_files_of_run,
-)
+from keras_transformer.recipes.large_files import LargeFiles, find_or_prepare
 from keras_transformer.recipes.parallel_text import Pair, normalize
 from keras_transformer.recipes.run_directory import say
 from keras_transformer.recipes.run_files import CORPORA
@@ -257,8 +253,7 @@ class PlainTexts(Texts):
     def _prepared(self, large: LargeFiles) -> tuple[PreparedSide, PreparedSide]:
         """The sides of files that stay on disk, which the first process has tokenized."""
         given = self.path, large.files, self.corpus.held_out, self.settings
-        call = self.settings, prepare_files_of_run, *given
-        name = first_alone(lambda: call_with_tensorflow(*call)) or " " * DIGEST_LENGTH
+        name = first_alone(lambda: find_or_prepare(*given)) or " " * DIGEST_LENGTH
         told = tell_others(np.frombuffer(name.encode(), "uint8"))
         corpus = PreparedCorpus(self.path / CORPORA / told.tobytes().decode())
         return corpus.sources, corpus.targets

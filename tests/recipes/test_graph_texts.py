@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 
 import pytest
@@ -129,6 +130,13 @@ def test_filters_leave_out_the_same_pairs_on_any_backend(tmp_path, capsys, monke
     assert found[0] == found[1]
     assert found[0][1] == 58
     assert called == ["_are_of_scripts", "prepare_files_of_run"]
+    for others in ([], ["prepare_files_of_run"]):  # as they are; then a file of another time
+        called.clear()
+        again = PlainTexts(path, settings, corpus).training_batches(0)
+        assert again.report.num_pairs == 58
+        assert said in capsys.readouterr().err
+        assert called == others
+        os.utime(files[0], ns=(1, 1))
     for name in ("source.ids.npy", "target.ids.npy", "report"):
         ours, theirs = (read_kept(tmp_path / backend, name) for backend in ("tensorflow", "jax"))
         assert ours == theirs
