@@ -629,8 +629,8 @@ def test_a_file_of_tests_is_named_by_a_module_of_its_room():
     assert others == OF_NO_ONE_MODULE
 
 
-# Modules without a file of tests of their name, and the file whose tests call them: that of their
-# only user, of what they are a part of, or of several modules with one contract.
+# Modules without a file of tests of their name, and the file whose tests call them. It is that of
+# their only user, of what they are a part of, or of several modules with one contract.
 TESTED_IN = {
     "__main__": "commands/test_main.py",
     "batches/dataset_report": "text/test_dataset.py",
