@@ -132,7 +132,7 @@ def pass_through(ids):
 PAIRS = dict(
     source_ids=IDS, target_ids=IDS, pad_id=1, bos_id=2, eos_id=4, tokens_per_batch=16, shuffle=True,
     seed=3, max_length=9, max_shapes=1, first_epoch=2, batches_per_update=1, verbose=False,
-    rows_multiple=2, process=(1, 2),
+    rows_multiple=2, process=(1, 2), batches_per_epoch=3,
 )  # fmt: skip
 TRANSLATION = dict(
     source_texts=TEXTS, target_texts=TEXTS, source_tokenizer=None, target_tokenizer=None,
