@@ -83,8 +83,9 @@ def call_in_processes(
                 raise answer
             else:
                 yield answer
+        others = ", as all others" if workers > 1 else ""
         for item in waiting:  # all processes have died, at least one of them between two items
-            yield item, Died(f"{tell_end(processes[-1])}, as all others")
+            yield item, Died(f"{tell_end(processes[-1])}{others}")
     finally:
         for process in processes:
             process.kill()

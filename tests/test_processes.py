@@ -33,7 +33,7 @@ def test_a_process_that_dies_costs_its_item_alone():
     assert found == {item: 2 * item for item in range(20) if item != 3}
     found = dict(call_in_processes(Double(deadly=0), range(20), 1, lambda value: None))
     assert found.pop(0) == Died("by signal 9")
-    assert found == dict.fromkeys(range(1, 20), Died("by signal 9, as all others"))
+    assert found == dict.fromkeys(range(1, 20), Died("by signal 9"))
 
 
 def test_items_have_a_death_when_no_process_lives_to_take_one(monkeypatch):
