@@ -1,6 +1,5 @@
 """PairDataset: pairs of ids as batches, without TensorFlow."""
 
-import functools
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -118,7 +117,7 @@ class PairDataset(keras.utils.PyDataset):
         special = distinct_special_ids(pad_id, bos_id, eos_id)
         entropy: Any = np.random.SeedSequence().entropy  # an int
         order = entropy if seed is None else seed
-        passes, self.report = make_passes(
+        self._passes, self.report = make_passes(
             read_sides(source_ids, target_ids, special),
             special,
             tokens_per_batch=tokens_per_batch,
@@ -128,10 +127,7 @@ class PairDataset(keras.utils.PyDataset):
             order=order if shuffle else None,
             per_update=batches_per_update,
         )
-        self._num_batches = passes.num_batches
-        self._length = passes.count_batches(batches_per_epoch)
-        # The order of a pass stays from one epoch to the next: it takes long for many pairs.
-        self._of_pass = functools.lru_cache(maxsize=1)(passes.of_pass)
+        self._length = self._passes.count_batches(batches_per_epoch)
         self._start(first_epoch)
         if verbose:
             print(self.report.summary(max_length, "PairDataset"), file=sys.stderr)
@@ -146,8 +142,8 @@ class PairDataset(keras.utils.PyDataset):
                 f"index must be from {-len(self)} to {len(self) - 1}. Received: {index}"
             )
         index %= len(self)
-        number, place = divmod(self._epoch * len(self) + index, self._num_batches)
-        batch = self._of_pass(number)(place)
+        number, place = divmod(self._epoch * len(self) + index, self._passes.num_batches)
+        batch = self._passes.last_pass(number)(place)
         self._unread.discard(index)
         own, number = self._process
         return keras.tree.map_structure(lambda x: np.split(x, number)[own], batch)

@@ -88,8 +88,13 @@ class Passes:
         for position in range(start, start + number):
             if position // self.num_batches != current:
                 current = position // self.num_batches
-                batch_at = self.of_pass(current)
+                batch_at = self.last_pass(current)
             yield batch_at(position % self.num_batches)
+
+    @functools.cached_property
+    def last_pass(self) -> Callable[[int], Callable[[int], Batch]]:
+        """As `of_pass`, but the last one stays: short epochs ask again, and an order takes long."""
+        return functools.lru_cache(maxsize=1)(self.of_pass)
 
     def of_pass(self, number: int) -> Callable[[int], Batch]:
         """Returns a function from 0, 1, ... `num_batches` - 1 to the batches of pass `number`."""
