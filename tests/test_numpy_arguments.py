@@ -221,6 +221,10 @@ WITHOUT_NUMBERS = {
     "recipes.find_export",
     "recipes.load_translator",
     "recipes.train",
+    "serving.AlignedPair",
+    "serving.Alignment",
+    "serving.Hypothesis",
+    "serving.PairScore",
     "serving.describe_export",
     "serving.export",  # tests/serving/test_translator.py
     "serving.export_litert",
