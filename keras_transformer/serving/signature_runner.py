@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -183,23 +183,26 @@ class SignatureRunner:
         self.queue = [one for one in self.queue if one.until > now and not one.answer.done()]
         batch: list[Waiting] = []
         rows = 0
-        for one in list(self.queue):
+        for one in self.queue:
             first = batch[0] if batch else one
             alike = one is first or (one.signature == first.signature and one.signature in BATCHED)
             if alike and (not batch or rows + one.rows <= self.batch_size):
                 batch.append(one)
                 rows += one.rows
-                self.queue.remove(one)
+        # By identity: requests compare as their arrays do, which have no single truth.
+        taken = set(map(id, batch))
+        self.queue = [one for one in self.queue if id(one) not in taken]
         return batch
 
     async def _answer(self, batch: list[Waiting]) -> None:
         name = batch[0].signature
-        inputs = {
-            key: np.concatenate([one.inputs[key] for one in batch]) for key in batch[0].inputs
-        }
         loop = asyncio.get_running_loop()
         try:
+            inputs = {
+                key: np.concatenate([one.inputs[key] for one in batch]) for key in batch[0].inputs
+            }
             outputs = await loop.run_in_executor(self.thread, self._run, name, inputs)
+            parts = divided(outputs, [one.rows for one in batch])
         except Exception as error:  # whatever it is, the next requests are answered
             if len(batch) > 1:  # the others need not suffer from the one
                 for one in batch:
@@ -210,10 +213,7 @@ class SignatureRunner:
             return
         if self.batches:
             self.batches.observe(sum(one.rows for one in batch))
-        start = 0
-        for one in batch:
-            part = {key: array[start : start + one.rows] for key, array in outputs.items()}
-            start += one.rows
+        for one, part in zip(batch, parts, strict=True):
             if not one.answer.done():  # its client may have given up
                 one.answer.set_result(part)
 
@@ -225,6 +225,15 @@ class SignatureRunner:
         }
         outputs = signature.function(**tensors)
         return {key: outputs[key].numpy() for key in sorted(outputs)}
+
+
+def divided(outputs: Mapping[str, np.ndarray], rows: Sequence[int]) -> list[dict[str, np.ndarray]]:
+    """The outputs of each request, which has so many of their `rows`."""
+    ends = np.cumsum(rows)
+    return [
+        {key: array[end - count : end] for key, array in outputs.items()}
+        for end, count in zip(ends, rows, strict=True)
+    ]
 
 
 def shorten_error(error: Exception) -> str:

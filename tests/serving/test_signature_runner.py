@@ -72,6 +72,27 @@ def test_a_request_larger_than_a_batch_runs_alone():
     assert run(large) == [list(range(9)), [1]]
 
 
+def test_a_request_that_fits_beside_the_first_is_taken_from_behind_one_that_does_not():
+    async def mixed(runner, recorder):
+        sizes = 40, 40, 10
+        answers = await asyncio.gather(*(ask(runner, *range(size)) for size in sizes))
+        assert [len(answer["twice"]) for answer in answers] == [*sizes]
+        return [len(batch) for batch in recorder.batches], await ask(runner, 7)
+
+    batches, later = run(mixed, batch_size=64)
+    assert batches == [50, 40]
+    assert later["twice"].tolist() == [14]
+
+
+def test_requests_that_cannot_be_joined_are_answered_each_alone():
+    async def unlike(runner, recorder):
+        other = runner.run("serving_default", {"number": np.array([[3]], "int32")}, 20)
+        answers = await asyncio.gather(ask(runner, 1), other)
+        return [answer["twice"].tolist() for answer in answers]
+
+    assert run(unlike) == [[2], [[6]]]
+
+
 def test_signatures_are_not_mixed_and_some_never_batched():
     async def mixed(runner, recorder):
         await asyncio.gather(
