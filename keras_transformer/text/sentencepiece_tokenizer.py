@@ -391,7 +391,8 @@ class SentencePieceTokenizer(Tokenizer):
             None if piece == unknown and index != self.unk_id else piece
             for index, piece in enumerate(self.vocabulary)
         ] + pieces
-        options |= {name: getattr(self, name) for name in SPECIAL} | {"tags": self.tags}
+        # Not `self.tags`, which also lists symbols that text becomes.
+        options |= {name: getattr(self, name) for name in SPECIAL} | {"tags": list(self._tags)}
         return self.from_payload(options, with_symbols(model, pieces))
 
     def without_leading_tags(self) -> "SentencePieceTokenizer":

@@ -408,6 +408,18 @@ def test_more_pieces_are_whole_and_other_text_keeps_its_ids(kind, tmp_path):
     assert load_tokenizer(tmp_path / "file").tokenize([text]).to_list() == [ids]
 
 
+def test_a_code_that_text_becomes_stays_one_with_more_pieces():
+    texts = ["a man rides a horse", "a man feeds a dog"] * 5
+    symbols = {"user_defined_symbols": [">>fra<<"]}
+    tokenizer = SentencePieceTokenizer.train(texts, vocab_size=30, **symbols)
+    larger = tokenizer.with_pieces(["rides"])
+    assert larger.tags == tokenizer.tags == [">>fra<<"]
+    text = ">>fra<< a man"
+    ids = larger.tokenize([text]).to_list()
+    assert ids == tokenizer.tokenize([text]).to_list()
+    assert larger.detokenize(ids).numpy()[0].decode() == text
+
+
 def test_pieces_that_cannot_be_added_are_refused():
     tokenizer = SentencePieceTokenizer.train(TEXTS, vocab_size=60, shrink_to_fit=True)
     with pytest.raises(ValueError, match="`pieces` must be new.*"):
