@@ -132,7 +132,8 @@ def prepare_corpus(
             is twice for one half of the pairs, three times for the other.
         temperature: of the sampling from files, at least 1; 1 has every pair once.
         source_tags, target_tags: a tag that comes before all texts, or one for each file, such as
-            a language code; None for none.
+            a language code; None for none. With `leading_tags` of the tokenizer a tag that a text
+            begins with takes its place.
         workers: processes that tokenize; None for as many as there are processors.
         verbose: whether to write progress, and what was left out, to standard error.
 

@@ -95,7 +95,8 @@ def translation_dataset(
         verbose: whether to write to standard error one line that says what was kept and left out,
             and lines of progress when tokenizing takes long.
         source_tag, target_tag: a tag of the tokenizer, such as a language code. It comes before the
-            tokens of every source and of every target, as in `Translator`.
+            tokens of every source and of every target, as in `Translator`. With `leading_tags` of
+            the tokenizer a tag that a text begins with takes its place.
         source_eos: whether sources end in eos. False is for a model trained without it, such as
             some of OpenNMT, with `Translator(source_eos=False)`; padding takes its place.
 

@@ -9,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.batches.token_store import TokenStore
+from keras_transformer.text.strings import string_tensor, valid_utf8
+from keras_transformer.text.tokenizer import with_first
 
 TEXTS_PER_CALL = 4096
 SECONDS_BETWEEN_LINES = 5.0
@@ -31,7 +33,9 @@ class TokenizerLike(Protocol):
 
 
 class TaggedTokenizer:
-    """A tokenizer that puts a tag before every text.
+    """A tokenizer that puts a tag before every text, but for a text that begins with its own.
+
+    Only a tokenizer with `leading_tags` reads one there, as a `Translator` does.
 
     Args:
         tokenizer: a tokenizer of this package.
@@ -51,8 +55,11 @@ class TaggedTokenizer:
     def tokenize(self, strings: list[str]) -> tf.RaggedTensor:
         """Returns ragged ids (batch, length), the tag's first."""
         ids = self.tokenizer.tokenize(strings)
-        tags = tf.fill([ids.nrows(), 1], tf.constant(self.tag_id, ids.dtype))
-        return tf.concat([tags, ids], axis=1)
+        lacks = tf.fill([ids.nrows()], True)
+        if self.tokenizer.leading_tags:
+            cut = self.tokenizer.cut_leading_tags(valid_utf8(string_tensor(strings)))
+            lacks = cut.ids < 0
+        return with_first(ids, tf.fill([ids.nrows()], self.tag_id), lacks)
 
 
 def check_same_special_ids(

@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 
-from keras_transformer.text import CharacterTokenizer  # noqa: E402
-from keras_transformer.text.tokenization import tokenize_all  # noqa: E402
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer  # noqa: E402
+from keras_transformer.text.tokenization import TaggedTokenizer, tokenize_all  # noqa: E402
 
 STORE = tokenize_all(["ab", "", "cba"], CharacterTokenizer("abc"), "source", verbose=False)
 
@@ -29,3 +29,23 @@ def test_long_work_says_how_far_it_is(monkeypatch, capfd):
     tokenize_all(["a"] * 5000, CharacterTokenizer("a"), "target", verbose=True)
     _, err = capfd.readouterr()
     assert err == "tokenized 4,096 of 5,000 target texts\ntokenized 5,000 of 5,000 target texts\n"
+
+
+def test_a_tag_comes_before_the_texts_that_begin_with_none():
+    texts = ["a man rides", "a man"]
+    model = SentencePieceTokenizer.train(texts * 5, vocab_size=20).model
+    tags = [">>fra<<", ">>spa<<"]
+    tokenizer = SentencePieceTokenizer(model, tags=tags, leading_tags=True)
+    french, spanish = map(tokenizer.tag_id, tags)
+    plain = tokenizer.tokenize(texts).to_list()
+    tagged = TaggedTokenizer(tokenizer, ">>fra<<")
+    assert tagged.tokenize(texts).to_list() == [[french, *ids] for ids in plain]
+    own = [">>spa<<a man rides", "", ">>fra<<a man", ">>xyz<<"]  # a Translator reads the last too
+    unknown = tokenizer.unk_id
+    expected = [[spanish, *plain[0]], [french], [french, *plain[1]], [unknown]]
+    assert tagged.tokenize(own).to_list() == expected
+    assert tagged.tokenize([]).to_list() == []
+    # Without `leading_tags` a tag is text.
+    reader = tokenizer.without_leading_tags()
+    expected = [[french, *ids] for ids in reader.tokenize(own).to_list()]
+    assert TaggedTokenizer(reader, ">>fra<<").tokenize(own).to_list() == expected
