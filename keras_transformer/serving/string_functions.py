@@ -7,7 +7,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
+from keras_transformer.decoding.search import (
+    IMPOSSIBLE,
+    LARGEST_LENGTH_PENALTY,
+    times_rounded_up,
+)
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
@@ -499,11 +503,16 @@ class StringFunctions(tf.Module):
         tokens = self.target_reader.tokenize(targets.texts)
         has_prefix = segments.first
         if self.target_tokenizer.reverse:
-            has_prefix = tf.concat([segments.first[1:], [True]], axis=0)
+            last = tf.concat([segments.first[1:], [True]], axis=0)
+            has_prefix = last[: tf.size(segments.first)]  # there may be none
         longest = self.id_functions.max_length
-        if longest is None:  # as in `Transformer.generate`, `eos_id` counted
-            lengths = tf.cast(sources.row_lengths(), tf.int32) + self.source_eos
-            longest = tf.boolean_mask(lengths, has_prefix) + EXTRA_LENGTH
+        ratio = self.id_functions.search.max_length_ratio
+        if longest is None or ratio is not None:  # as in `Transformer.generate`, `eos_id` counted
+            read = tf.cast(sources.row_lengths(), tf.int32) + self.source_eos
+            read = tf.boolean_mask(read, has_prefix)  # -> (texts,)
+            longest = read + EXTRA_LENGTH if longest is None else longest
+            if ratio is not None:  # as in `Search`
+                longest = tf.minimum(longest, tf.maximum(times_rounded_up(read, ratio), 1))
         most = self.longest_target
         limits = tf.minimum(tf.minimum(limits, longest), most)
         lengths = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32)

@@ -111,6 +111,21 @@ def test_a_prefix_longer_than_the_translation_may_be_is_refused():
     assert answer["translations"][::2].tolist() == [[b"", b"", b""]] * 2
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("max_length", [None, 12])
+def test_a_prefix_longer_than_the_search_allows_for_its_source_is_refused(max_length):
+    own, search = translator(), GreedySearch(max_length_ratio=1.0)
+    options = {**OPTIONS, "search": search, "max_length": max_length, "jit_compile": False}
+    limited = Translator(own.model, own.source_tokenizer, **options)
+    # "ab" and `eos_id` are 3 tokens, so 3 may come out.
+    with pytest.warns(UserWarning, match=r"1 text\(s\) were too long, or their prefixes"):
+        refused, kept, long = limited.translate(
+            ["ab", "ab", "abc"], prefixes=["GGGG", "GGG", "GGGG"]
+        )
+    assert refused == [("", -1e9)]
+    assert [kept[0][0], long[0][0]] == ["GGG", "GGGG"]
+
+
 def test_a_text_has_no_hypothesis_that_one_of_its_parts_has_not():
     # Forced to its whole length, the first part has one hypothesis alone.
     long = "a" * 31 + "bc"

@@ -88,6 +88,14 @@ def test_a_prefix_is_what_the_text_ends_in():
     assert len(text.split()) > 5
 
 
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("max_length", [None, 5])
+def test_no_texts_have_no_translations(max_length):
+    reverse, _ = translators()
+    options = {**reverse.settings, "max_length": max_length}
+    assert Translator(**options).translate([]) == []
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_sentences_keep_their_order_and_the_last_has_the_prefix():
