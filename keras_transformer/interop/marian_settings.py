@@ -39,10 +39,8 @@ def read_settings(path: Path, text: str) -> dict[str, Any]:
                 raise ValueError(
                     f"{path}: line {number} must follow a name. Received: {shown(line)}"
                 )
-            settings[name] = [
-                *(settings[name] or []),
-                parse_value(path, number, inside[1:].strip()),
-            ]
+            settings[name] = settings[name] or []
+            settings[name].append(parse_value(path, number, inside[1:].strip()))
         elif line[0] == " ":
             if name is not None and inside == "[]":
                 settings[name] = []
@@ -64,12 +62,14 @@ def parse_value(path: Path, number: int, text: str) -> Any:
     if text[:1] == "[":
         if text[-1] != "]":
             raise ValueError(f"{path}: line {number} must end its list. Received: {shown(text)}")
-        parts = text[1:-1].split(",")
-        return (
-            [parse_value(path, number, part.strip()) for part in parts]
-            if text[1:-1].strip()
-            else []
-        )
+        inside = text[1:-1].strip()
+        parts = [part.strip() for part in inside.split(",")] if inside else []
+        if nested := [part for part in parts if part.startswith("[")]:
+            raise ValueError(
+                f"{path}: line {number} must not have a list in a list. "
+                f"Received: {shown(nested[0])}"
+            )
+        return [parse_value(path, number, part) for part in parts]
     if text[:1] in {'"', "'"}:
         if len(text) < 2 or text[-1] != text[0] or "\\" in text:
             raise ValueError(

@@ -188,7 +188,8 @@ def _instructions(program: BinaryIO) -> Iterator[tuple[str, Any]]:
         for opcode, argument, _ in pickletools.genops(program):
             yield opcode.name, argument
     except (ValueError, DeprecationWarning) as error:  # where a user makes warnings errors
-        raise ValueError(f"the pickle must be whole. Received: {error}") from None
+        # Python's message may hold megabytes of a damaged number.
+        raise ValueError(f"the pickle must be whole. Received: {error!s:.200}") from None
 
 
 class _PickleReader:
@@ -244,7 +245,7 @@ class _PickleReader:
                 stack.append(checked_call(argument))
             case "STACK_GLOBAL":
                 name, module = self._pop(), self._pop()
-                stack.append(checked_call(f"{module} {name}"))
+                stack.append(checked_call(f"{checked_text(module)} {checked_text(name)}"))
             case "BINPERSID":
                 stack.append(_storage(self._pop()))
             case "REDUCE":
@@ -284,6 +285,15 @@ class _PickleReader:
             if not isinstance(target, dict) or not isinstance(key, str) or key in target:
                 raise ValueError(f"a dictionary must have each name once. Received: {shown(key)}")
             target[key] = value
+
+
+def checked_text(value: Any) -> str:
+    """Returns a text, or raises `ValueError`: a tuple in tuples could be written without end."""
+    if not isinstance(value, str):
+        raise ValueError(
+            f"what a pickle calls must have a text as its name. Received: {shown(value)}"
+        )
+    return value
 
 
 def checked_call(name: str) -> Called:

@@ -52,6 +52,11 @@ def test_values_are_numbers_texts_and_lists():
     }
 
 
+def test_a_long_list_takes_no_longer_for_each_item():
+    count = 50_000  # 15 s where each item copies those before it
+    assert read_settings(PATH, "a:\n" + "- 1\n" * count) == {"a": [1] * count}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -60,6 +65,9 @@ def test_values_are_numbers_texts_and_lists():
         ("- item", "line 1 must follow a name. Received: '- item'"),
         ("a: 1\n- item", "line 2 must follow a name. Received: '- item'"),
         ("a: [1, 2", "line 1 must end its list"),
+        ("a: [1, [2, 3]]", "line 1 must not have a list in a list. Received: '[2'"),
+        # A call for each bracket would take the memory, and more calls than Python has.
+        ("a: " + "[" * 5000 + "]" * 5000, "line 1 must not have a list in a list"),
         ('a: "open', "line 1 must end its quote"),
         ('a: "\\x41"', "line 1 must end its quote, without a backslash"),
     ],

@@ -153,9 +153,9 @@ def test_what_makes_no_tensor_is_named(tmp_path, called):
     assert f"it wants '{called.replace(' ', '.')}'" in found
 
 
-def nested(depth):
+def nested(depth, end=b"."):
     """Gives a pickle of tuples in tuples, each twice in the next: 2**depth in all."""
-    return b"\x80\2)" + b"q\0h\0\x86" * depth + b"."
+    return b"\x80\2)" + b"q\0h\0\x86" * depth + end
 
 
 STORED = storage("0", "FloatStorage", 6)
@@ -168,6 +168,18 @@ WRONG = {
     "a memo of 4 G": (zip_of([("a/data.pkl", b"\x80\2Nr\xff\xff\xff\xff.")]), "a dictionary"),
     "a number of many digits": (zip_of([("a/data.pkl", b"\x8b\xff\xff\xff\x7f\1.")]), "be whole"),
     "nested": (zip_of([("a/data.pkl", nested(60))]), "must hold a dictionary"),
+    "a nested module": (
+        zip_of([("a/data.pkl", nested(20, b"X\1\0\0\0a\x93."))]),
+        "must have a text as its name. Received: ((",
+    ),
+    "a nested function": (
+        zip_of([("a/data.pkl", b"\x80\2X\1\0\0\0a" + nested(20, b"\x93.")[2:])]),
+        "must have a text as its name. Received: ((",
+    ),
+    "a long number": (
+        zip_of([("a/data.pkl", b"F" + b"1" * 4000 + b"x\n.")]),
+        "the pickle must be whole. Received: could not convert",
+    ),
     "over a mark": (zip_of([("a/data.pkl", b"\x80\2}(s.")]), "the pickle must be whole"),
     "instance": (zip_of([("a/data.pkl", b"(ios\nsystem\n.")]), "the instruction INST"),
     "a list": (torch_bytes([view(STORED, 0, (6,), (1,))], SIX), "must hold a dictionary"),
