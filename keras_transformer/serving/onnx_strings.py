@@ -52,7 +52,8 @@ write (int32[batch, hypotheses, length] ids, float[batch, hypotheses] found_scor
 => (string[batch, hypotheses] translations, float[batch, hypotheses] scores)
 <int64 none = {0}, float no_score = {0}, float half = {HALF}, float impossible = {IMPOSSIBLE},
  string nothing = {""}, bool yes = {1}, int64[1] any = {-1}, int64[1] second = {1},
- int32 pad_id = {PAD}, int32 bos_id = {BOS}, int32 eos_id = {EOS}>
+ int32 pad_id = {PAD}, int32 bos_id = {BOS}, int32 eos_id = {EOS},
+ int32 unk_id = {UNK}, int32 num_pieces = {PIECES}>
 {
     write_length = Shape <start = 2> (ids)
     write_shape = Concat <axis = 0> (any, write_length)
@@ -68,7 +69,9 @@ write (int32[batch, hypotheses, length] ids, float[batch, hypotheses] found_scor
             row_special = Or (row_outer, row_eos)
             row_is_text = Not (row_special)
             row_kept = Compress <axis = 0> (row_ids, row_is_text)
-            row_pieces = Cast <to = 7> (row_kept)
+            row_has_piece = Less (row_kept, num_pieces)
+            row_known = Where (row_has_piece, row_kept, unk_id)
+            row_pieces = Cast <to = 7> (row_known)
             row_texts = ai.onnx.contrib.SentencepieceDecoder (row_pieces)
             row_text = Squeeze (row_texts)
             still = Identity (again)
@@ -144,6 +147,8 @@ def with_strings(model: "ModelProto", translator: "Translator") -> "ModelProto":
         "PAD": trained.pad_id,
         "BOS": trained.bos_id,
         "EOS": trained.eos_id,
+        "UNK": target.unk_id,
+        "PIECES": target.vocab_size,  # the model may have more tokens
         "LAST": trained.eos_id if translator.source_eos else trained.pad_id,
         "ENDS": int(translator.source_eos),
         "LONGEST": translator.max_source_length - translator.source_eos,

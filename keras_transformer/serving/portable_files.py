@@ -40,10 +40,12 @@ def collect_settings(translator: "Translator") -> dict[str, Any]:
         "pad_id": model.pad_id,
         "bos_id": model.bos_id,
         "eos_id": model.eos_id,
-        "unk_id": source.unk_id,
+        "unk_id": {side: tokenizer.unk_id for side, tokenizer in sides.items()},
+        "vocab_size": {side: tokenizer.vocab_size for side, tokenizer in sides.items()},
         "max_source_length": translator.max_source_length,
         "max_length": translator.max_length,
         "extra_length": EXTRA_LENGTH,  # of an output beyond its source, without max_length
+        "longest": model.longest_target,  # the last position of an output, None for no limit
         "tokenizers": {side: type(tokenizer).__name__ for side, tokenizer in sides.items()},
         "lossless": {side: is_lossless(tokenizer) for side, tokenizer in sides.items()},
         "own_ids": {side: has_own_ids(tokenizer) for side, tokenizer in sides.items()},

@@ -153,7 +153,10 @@ class PortableTranslator:
         settings = self.settings
         special = {settings[name] for name in ("pad_id", "bos_id", "eos_id")}
         special.add(settings["tag_ids"]["target"])
-        return self.target.decode([int(number) for number in ids if int(number) not in special])
+        size, unknown = settings["vocab_size"]["target"], settings["unk_id"]["target"]
+        # A model may have more tokens than its vocabulary has pieces.
+        known = [number if number < size else unknown for number in map(int, ids)]
+        return self.target.decode([number for number in known if number not in special])
 
     def _has_text(self, row: Sequence[int]) -> bool:
         extra = (self.settings["tag_ids"]["source"] is not None) + self.settings["source_eos"]
@@ -185,6 +188,7 @@ class GreedyPair:
         rows = len(source_ids)
         lengths = (source_ids != pad).sum(axis=1)
         limits = settings["max_length"] or lengths + settings["extra_length"]
+        limits = np.minimum(limits, settings["longest"] or np.inf)
         memory = self.encoder(source_ids=source_ids)
         target_ids = np.full((rows, 1), bos, np.int32)
         scores, finished = np.zeros(rows), np.zeros(rows, bool)
@@ -235,7 +239,7 @@ def open_vocabulary(directory: Path, side: str, settings: dict[str, Any]) -> Any
         raise ValueError(f"this program reads no vocabularies of a {kind}")
     pieces = json.loads((directory / f"{side}.json").read_text(encoding="utf-8"))
     of_symbols, reverse = kind == "SymbolTokenizer", settings["reverse"][side]
-    return Listed(pieces, of_symbols, settings["unk_id"], reverse)
+    return Listed(pieces, of_symbols, settings["unk_id"][side], reverse)
 
 
 def fold(text: str, settings: dict[str, Any]) -> str:

@@ -9,10 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.serving import Translator, export_onnx
 from keras_transformer.serving.onnx_strings import other_tokens
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from tests.backends import randomise
 
 TEXTS = ["a man rides a horse", "two dogs run", "the old red street", "a dog sees a man"] * 5
 HARD = [
@@ -66,11 +67,31 @@ def tokenizer():
     return SentencePieceTokenizer.train(TEXTS, 60, shrink_to_fit=True)
 
 
-@pytest.mark.parity
-def test_a_file_of_strings_translates_as_its_translator_does(tmp_path):
+@pytest.fixture
+def extensions():
     for package in ("onnx", "onnxruntime", "onnxruntime_extensions"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("extensions")
+def test_ids_without_a_piece_are_unknown_ones(tokenizer, tmp_path):
+    size = tokenizer.vocab_size
+    model = Transformer(size + 60, num_layers=1, d_model=8, num_heads=2, d_ff=16)
+    model.build()
+    randomise(model)
+    search = GreedySearch(allowed_ids=[size, size + 59, 9])
+    own = Translator(model, tokenizer, search=search, max_length=6, jit_compile=False)
+    export_onnx(own, tmp_path / "onnx", strings=True)
+    expected = own(TEXTS[:2])
+    assert " \u2047 " in "".join(expected)
+    assert run(tmp_path / "onnx", TEXTS[:2])[0] == [[text] for text in expected]
+
+
+@pytest.mark.parity
+@pytest.mark.usefixtures("extensions")
+def test_a_file_of_strings_translates_as_its_translator_does(tmp_path):
     tokenizers = [
         SentencePieceTokenizer.train(TEXTS, 330, shrink_to_fit=True, **options)
         for options in (

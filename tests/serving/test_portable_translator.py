@@ -10,11 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, GreedySearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.serving import Translator, export_litert, export_onnx
-from keras_transformer.serving.portable_files import collect_settings
-from keras_transformer.serving.portable_translator import PortableTranslator
-from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.serving.portable_files import collect_settings, write_vocabulary
+from keras_transformer.serving.portable_translator import PortableTranslator, open_vocabulary
+from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
+from tests.backends import randomise
 from tests.serving.trained import spaced, translator, translator_of_reversed_symbols, words
 
 FORMATS = {
@@ -135,6 +136,36 @@ def test_two_hundred_sentences_of_two_vocabularies_are_translated_alike(write, t
     )  # fmt: skip
     own = write(model, source, target, path=tmp_path / "portable")
     assert PortableTranslator(tmp_path / "portable")(texts) == own(texts)
+
+
+def test_outputs_of_few_positions_and_of_ids_without_a_piece_are_written_alike(write, tmp_path):
+    tokenizer = CharacterTokenizer.train(["abcd"])
+    model = Transformer(
+        40, num_layers=1, d_model=8, num_heads=2, d_ff=16, position=LearnedPositionalEncoding(32)
+    )
+    model.build()
+    randomise(model)
+    own = write(model, tokenizer, path=tmp_path / "portable")
+    texts = ["abcd" * 5, "a"]
+    outputs = own(texts)
+    # Without `max_length` 50 more than the source has would be allowed, but for the positions.
+    assert len(outputs[0]) == 32
+    assert "\ufffd" in outputs[0]
+    assert PortableTranslator(tmp_path / "portable")(texts) == outputs
+
+
+def test_each_side_has_the_unknown_id_of_its_own_vocabulary(tmp_path):
+    sentences = SentencePieceTokenizer.train([" ".join(WORDS)] * 9, 60, shrink_to_fit=True)
+    source = SentencePieceTokenizer(sentences.model, unk_id=7)
+    letters = CharacterTokenizer.train(["abc"])
+    model = Transformer(
+        source_vocab_size=source.vocab_size, target_vocab_size=letters.vocab_size,
+        num_layers=1, d_model=8, num_heads=2, d_ff=16,
+    )  # fmt: skip
+    settings = collect_settings(Translator(model, source, letters))
+    write_vocabulary(str(tmp_path / "target"), letters)
+    target = open_vocabulary(tmp_path, "target", settings)
+    assert target.decode([4, letters.unk_id, 5]) == "a\ufffdb"
 
 
 # How texts are read and written has nothing of a format.
