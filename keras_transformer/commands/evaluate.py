@@ -24,13 +24,8 @@ from keras_transformer.commands.program import (
 )
 from keras_transformer.recipes.pair_formats import decode_target, encode_source
 from keras_transformer.recipes.parallel_text import read_lines
-from keras_transformer.recipes.run_files import (
-    SETTINGS,
-    check_model,
-    read_format,
-    read_predictions,
-)
-from keras_transformer.recipes.settings import read_settings
+from keras_transformer.recipes.run_files import check_model, read_format, read_predictions
+from keras_transformer.recipes.settings import SETTINGS, read_settings
 
 TOKENIZERS = ("13a", "intl", "zh", "char", "none")
 BATCH_SIZE = 512  # texts translated at once

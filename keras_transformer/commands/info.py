@@ -17,8 +17,13 @@ from keras_transformer.commands.program import (
     use_a_backend,
     use_tensorflow,
 )
-from keras_transformer.recipes.run_files import SETTINGS, check_run, find_export, is_run
-from keras_transformer.recipes.settings import RECURRENT_ONLY, TRANSFORMER_ONLY, read_settings
+from keras_transformer.recipes.run_files import check_run, find_export, is_run
+from keras_transformer.recipes.settings import (
+    RECURRENT_ONLY,
+    SETTINGS,
+    TRANSFORMER_ONLY,
+    read_settings,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

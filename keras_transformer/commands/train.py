@@ -36,10 +36,10 @@ from keras_transformer.commands.together import (
 )
 from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
 from keras_transformer.recipes.run_files import (
+    check_import,
     check_run,
     check_teacher,
-    read_imported,
-    settings_of_start,
+    is_run,
 )
 from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
 
@@ -131,14 +131,14 @@ def add_settings(
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
     """Checks the settings before anything heavy is imported, then trains."""
     settings = make_settings(args)
-    if settings.start_from:
+    with fields_as_options():
+        check_import(settings)
+    output = args.output or str(Path("runs") / default_name(settings))
+    if settings.start_from and not is_run(output):
         check_run(settings.start_from)
-        if read_imported(settings.start_from):
-            settings = dataclasses.replace(settings, model="imported")
     if settings.teacher:
         check_teacher(settings)
     prepare(settings)
-    output = args.output or str(Path("runs") / default_name(settings))
     if args.processes > 1:
         return train_together(args, program, settings, output)
     if args.process_id is not None or args.coordinator is not None:
@@ -200,7 +200,7 @@ def train_together(
 
 
 def make_settings(args: argparse.Namespace) -> Settings:
-    """The settings of the preset. Those of the start win, then the file's, and options over all."""
+    """The settings of the preset. The file's win over them, and options over all."""
     values: dict[str, Any] = {}
     given = given_settings(args)
     with fields_as_options():
@@ -211,9 +211,7 @@ def make_settings(args: argparse.Namespace) -> Settings:
                 of_file = Settings.from_preset(**values)
                 chosen = {name: getattr(of_file, name) for name in ("preset", "model", "format")}
                 values = {**chosen, **of_file.changes()}
-        values = {**values, **given}
-        start = values.get("start_from")
-        return Settings.from_preset(**{**(settings_of_start(start) if start else {}), **values})
+        return Settings.from_preset(**{**values, **given})
 
 
 def given_settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -45,7 +45,8 @@ def build_model(
     Args:
         settings: of the run.
         pad_id, bos_id, eos_id: the special ids of its vocabularies.
-        imported: the configuration of an imported `Transformer`, which says all of these.
+        imported: the configuration of an imported `Transformer`, which says all of these. The
+            settings say how it is trained.
         **vocab_sizes: `vocab_size`, or `source_vocab_size` and `target_vocab_size`.
 
     Example:
@@ -55,7 +56,7 @@ def build_model(
     739840
     """
     if imported is not None:
-        model = Transformer.from_config({**imported, "dtype": settings.precision})
+        model = Transformer.from_config(configure_import(imported, settings))
     else:
         make = build_transformer if settings.model == "transformer" else build_recurrent
         model = make(settings, pad_id=pad_id, bos_id=bos_id, eos_id=eos_id, **vocab_sizes)
@@ -73,6 +74,21 @@ def build_model(
         jit_compile=xla_pays(settings),
     )
     return model
+
+
+def configure_import(imported: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The configuration of an imported `Transformer` with what the settings say of its training.
+
+    A rate of the settings stands for two of the model. Those of an import may be two.
+    """
+    config = {**imported, "dtype": settings.precision}
+    config |= {"r_drop": settings.r_drop, "remat": settings.remat}
+    if settings.dropout != imported["dropout"]:
+        config |= dict.fromkeys(("dropout", "embedding_dropout"), settings.dropout)
+    if settings.inner_dropout != imported["attention_dropout"]:
+        rates = ("attention_dropout", "feed_forward_dropout")
+        config |= dict.fromkeys(rates, settings.inner_dropout)
+    return config
 
 
 def build_transformer(settings: Settings, **ids: int) -> Transformer:

@@ -10,13 +10,8 @@ from keras_transformer.atomic_files import new_directory
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.recipes.build import POSITIONS
 from keras_transformer.recipes.presets import FINE_TUNING
-from keras_transformer.recipes.run_files import (
-    IMPORTED,
-    SETTINGS,
-    TAGS_AND_ENDS,
-    check_directory,
-)
-from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.run_files import TAGS_AND_ENDS, check_directory
+from keras_transformer.recipes.settings import IMPORTED, SETTINGS, Settings
 from keras_transformer.serving import Translator
 
 # The file that tells each system, in the order in which they are looked for: CTranslate2 has a
@@ -118,6 +113,9 @@ def write_run(folder: Path, system: str, translator: Translator) -> None:
         norm_first=model.norm_first,
         norm_epsilon=model.norm_epsilon,
         dropout=model.dropout,
+        inner_dropout=model.attention_dropout,
+        r_drop=model.r_drop,
+        remat=model.remat,
         max_length=translator.max_source_length,
         beam_size=search.rows_per_sentence,
         length_penalty=search.length_penalty if isinstance(search, BeamSearch) else 0.0,

@@ -23,7 +23,6 @@ from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import (
     CORPORA,
     PREDICTIONS,
-    SETTINGS,
     check_version,
     export_numbers,
     find_export,
@@ -33,9 +32,10 @@ from keras_transformer.recipes.run_files import (
 )
 from keras_transformer.recipes.run_readme import make_readme
 from keras_transformer.recipes.runs import load_model
-from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.settings import IMPORTED, SETTINGS, Settings
 
 SUMMARY, README = "summary.txt", "README.txt"  # written last: with them the run is tested
+LEARNT_WITH = ("user_defined_symbols", "input_sentence_size")  # of vocabularies, where given
 TEST = ("beam_size", "length_penalty", "bleu_tokenize", "xla_export", "split_sentences")
 
 
@@ -58,6 +58,13 @@ class RunDirectory:
         Returns:
             What differs in a run that has not trained yet.
         """
+        for name in ("start_from", "teacher"):
+            other = getattr(settings, name)
+            if other and Path(other).resolve() == self.path.resolve():
+                raise ValueError(
+                    f"`{name}` must be another directory than the output. "
+                    f"Received: {name}={other!r} for the output {self.path}"
+                )
         if not (self.path / SETTINGS).exists():
             if self.path.exists() and not self._is_free():
                 check_version(self.path)
@@ -66,13 +73,19 @@ class RunDirectory:
                 )
             return ""
         found, found_facts = read_run(self.path)
+        if "imported" in found_facts:
+            raise ValueError(
+                f"{self.path} holds another run: the model of an import. Give another --output. "
+                f"To train that model, add --start-from {self.path}"
+            )
         changed = (
             f"{name} was {found_facts.get(name)!r} and is {value!r}"
             for name, value in facts.items()
             if found_facts.get(name) != value
         )
         differing = ", ".join(filter(None, [found.differences(in_utf8(settings)), *changed]))
-        if differing and (self.epochs_done() or (self.path / "export").exists()):
+        kept = any((self.path / name).exists() for name in ("export", "model.keras"))
+        if differing and (kept or self.epochs_done()):
             raise ValueError(
                 f"{self.path} holds another run: {differing}. Give another --output, or go on "
                 f"with that run: keras-transformer train --config {self.path / SETTINGS} "
@@ -89,7 +102,7 @@ class RunDirectory:
         if not is_first():
             return
         if differing:  # nothing was trained: what is left of it can go
-            for pattern in ("*.tokenizer", "model.keras*"):
+            for pattern in ("*.tokenizer", "model.keras*", IMPORTED):
                 for leftover in self.path.glob(pattern):
                     leftover.unlink()
             shutil.rmtree(self.path / "epochs", ignore_errors=True)
@@ -128,11 +141,15 @@ class RunDirectory:
 
     def check_start(self, settings: Settings, names: Iterable[str]) -> None:
         """Checks that a run with these settings can start from the model of this one."""
+        names = [*names, *(name for name in LEARNT_WITH if getattr(settings, name))]
         check_version(self.path)
         if not is_run(self.path):
             raise ValueError(f"{self.path} holds no run with a model to start from.")
         if differing := read_run(self.path)[0].differences(settings, names):
-            raise ValueError(f"{self.path} is not a run to start from: {differing}.")
+            raise ValueError(
+                f"{self.path} is not a run to start from: {differing}. A run has the sizes and "
+                "the vocabularies of its start."
+            )
 
     def _is_free(self) -> bool:
         """Whether the path is a directory with nothing in it but what a crash left half written."""

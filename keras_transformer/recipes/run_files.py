@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from keras_transformer.card_file import is_onnx, read_card
-from keras_transformer.recipes.presets import FINE_TUNING, PRESETS
-from keras_transformer.recipes.settings import BACKENDS, RECURRENT_ONLY, Settings, read_settings
+from keras_transformer.recipes.presets import PRESETS
+from keras_transformer.recipes.settings import (
+    BACKENDS,
+    IMPORTED,
+    RECURRENT_ONLY,
+    SETTINGS,
+    Settings,
+    read_settings,
+)
 
-SETTINGS = "settings.toml"
 PREDICTIONS = "predictions.tsv"
-IMPORTED = "imported.json"  # of a run whose model came from another system
 # Of the options that an import keeps, those that its training needs too.
 TAGS_AND_ENDS = ("source_tag", "target_tag", "source_eos")
-# The settings that an import has from its model and its search.
-OF_IMPORT: tuple[str, ...] = ("model", "vocab_size", "separate_vocabularies", "num_layers")
-OF_IMPORT += ("num_decoder_layers", "d_model", "num_heads", "d_ff", "norm_first", "position")
-OF_IMPORT += ("norm_epsilon", "dropout", "beam_size", "length_penalty")
 CORPORA = "corpora"  # of a run on large files
 EARLIER_SETTINGS = "settings.json"  # of version 0.1.0
 # What a student has as its teacher, whose vocabularies it has.
@@ -138,23 +139,6 @@ def read_imported(path: str | PathLike[str]) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
-def settings_of_start(path: str | PathLike[str]) -> dict[str, Any]:
-    """What settings a run has that starts from the run `path`, unless it is told others.
-
-    From an import they are its sizes, its search and the rate of `FINE_TUNING`. From a run of our
-    own there are none.
-
-    Example:
-
-    >>> settings_of_start("nowhere")
-    {}
-    """
-    if not is_run(path) or not read_imported(path):
-        return {}
-    own = read_run(path)[0]
-    return {**{name: getattr(own, name) for name in OF_IMPORT}, **FINE_TUNING}
-
-
 def change_search(
     settings: Settings, beam_size: int | None = None, length_penalty: float | None = None
 ) -> Settings:
@@ -219,6 +203,13 @@ def student_settings(teacher: str | PathLike[str], **given: Any) -> Settings:
                     way = f"{teacher} had it for `{name}`. Give `{name}`, or start where it is"
                 raise ValueError(f"{file}: there is no such file. {way}")
     return settings
+
+
+def check_import(settings: Settings) -> None:
+    """Raises `ValueError` for settings of an imported model that start from no run."""
+    if settings.model == "imported" and not settings.start_from:
+        rule = "`model` 'imported' needs `start_from`, the run of an import"
+        raise ValueError(f"{rule}. Received: start_from={settings.start_from!r}")
 
 
 def check_teacher(settings: Settings) -> None:

@@ -12,8 +12,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
+from keras_transformer.recipes.presets import FINE_TUNING, PRESETS, RECURRENT_SIZES
 
+SETTINGS = "settings.toml"  # in the directory of a run
+IMPORTED = "imported.json"  # beside it where the model came from another system
 FORMATS = ("dates", "text", "characters", "inflection", "g2p", "scan")
 BACKENDS = ("tensorflow", "jax", "torch")
 POSITIONS = ("sinusoidal", "rotary", "relative", "alibi")
@@ -117,8 +119,9 @@ class Settings:
         subword_dropout: rate of BPE dropout, the share of merges left out at random; two rates are
             of sources and of targets.
         both_directions: number of first epochs that also train from target to source.
-        start_from: directory of another run, whose model and vocabularies it begins with. From an
-            import, `train` takes its search too, learning rate 0.0002 and 200 warm-up steps.
+        start_from: directory of another run, whose model and vocabularies it begins with. What is
+            not given is from an import its sizes, dropout and search, learning rate 0.0002 and
+            200 warm-up steps.
         teacher: directory of a run whose translations replace the targets of the training pairs.
             The student takes its vocabularies.
         accumulate: number of batches whose gradients make one update.
@@ -246,7 +249,8 @@ class Settings:
         Args:
             preset: a name of `PRESETS`. None takes "dates" for dates, "tiny" for texts and
                 "symbols" for the other formats.
-            **values: fields of `Settings`.
+            **values: fields of `Settings`. Those of an import as `start_from` come before the
+                preset's.
 
         Raises:
             ValueError: for an unknown preset or field, or a bad value.
@@ -271,6 +275,8 @@ class Settings:
             defaults = {name: v for name, v in defaults.items() if name not in TRANSFORMER_ONLY}
             defaults |= {name: FIELDS[name].default for name in TRANSFORMER_ONLY}
             defaults |= RECURRENT_SIZES.get(preset, {})
+        if start := values.get("start_from"):
+            defaults |= settings_of_start(start)
         return cls(**{**defaults, **values})
 
     def changes(self) -> dict[str, Any]:
@@ -396,6 +402,9 @@ class Settings:
             if self.backend != "tensorflow":
                 rule = "`model` 'imported' needs `backend` 'tensorflow'"
                 raise self._refusal(rule, "model", "backend")
+            for name in RECURRENT_ONLY:
+                if getattr(self, name) != FIELDS[name].default:
+                    raise self._refusal(f"`{name}` needs `model` 'recurrent'", name, "model")
             return
         is_recurrent = self.model == "recurrent"
         if is_recurrent and self.preset not in RECURRENT_SIZES:
@@ -523,6 +532,11 @@ TRANSFORMER_ONLY = (
 TENSORFLOW_ONLY = ("tensorboard", "teacher")
 FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
+# The settings that an import has from its model and its search.
+OF_IMPORT: tuple[str, ...] = ("model", "vocab_size", "separate_vocabularies", "num_layers")
+OF_IMPORT += ("num_decoder_layers", "d_model", "num_heads", "d_ff", "norm_first", "position")
+OF_IMPORT += ("norm_epsilon", "dropout", "inner_dropout", "r_drop", "remat")
+OF_IMPORT += ("beam_size", "length_penalty")
 
 
 def read_settings(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -540,6 +554,24 @@ def read_settings(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         raise ValueError(f"{path}: is not TOML ({error}). Correct the file.") from error
     run = values.pop("run", {})
     return values, run
+
+
+def settings_of_start(path: str | PathLike[str]) -> dict[str, Any]:
+    """What settings a run has that starts from the run `path`, unless it is told others.
+
+    From an import they are those of `OF_IMPORT` and the rate of `FINE_TUNING`. From a run of our
+    own there are none.
+
+    Example:
+
+    >>> settings_of_start("nowhere")
+    {}
+    """
+    file = Path(path) / SETTINGS
+    if not file.exists() or not (Path(path) / IMPORTED).exists():
+        return {}
+    own, _ = read_settings(file)
+    return {**{name: own[name] for name in OF_IMPORT if name in own}, **FINE_TUNING}
 
 
 def _check_rules(field: dataclasses.Field[Any], value: Any) -> None:

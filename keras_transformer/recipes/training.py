@@ -1,6 +1,5 @@
 """A training run from its texts to its export, in a directory that it can go on in."""
 
-import dataclasses
 import importlib.util
 import json
 import math
@@ -43,13 +42,13 @@ from keras_transformer.recipes.run_directory import (
 )
 from keras_transformer.recipes.run_files import (
     CORPORA,
-    IMPORTED,
+    check_import,
     check_teacher,
     read_imported,
     read_predictions,
 )
 from keras_transformer.recipes.runs import FEW_TEXTS, search_of_run, share_of_several
-from keras_transformer.recipes.settings import Settings
+from keras_transformer.recipes.settings import IMPORTED, Settings
 from keras_transformer.recipes.teacher import translate_corpus
 from keras_transformer.recipes.texts import Texts
 
@@ -116,17 +115,16 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
 
 def go_through(settings: Settings, directory: RunDirectory) -> Run:
     """Reads the texts, trains what is left to train, and tests."""
-    imported = read_imported(directory.path)
-    if not imported and settings.start_from and not directory.epochs_done():
-        imported = read_imported(settings.start_from)
-    if imported:
-        settings = dataclasses.replace(settings, model="imported")
     directory.check(settings)  # before a large corpus is read
-    if settings.start_from and not directory.epochs_done():  # then it needs the other no more
-        names = ("format", "model") if imported else START
-        RunDirectory(settings.start_from).check_start(settings, names)
-    if settings.teacher and not directory.epochs_done():
+    check_import(settings)
+    begun = bool(directory.epochs_done())  # then it needs no other run any more
+    if settings.start_from and not begun:
+        RunDirectory(settings.start_from).check_start(settings, START)
+    if settings.teacher and not begun:
         check_teacher(settings)
+    imported = {}
+    if settings.model == "imported":
+        imported = read_imported(directory.path if begun else settings.start_from)
     corpus = read_corpus(settings, directory.path / CORPORA)
     directory.open(settings, training_pairs=corpus.num_train, pairs_digest=corpus.digest)
     if imported:

@@ -10,7 +10,8 @@ from keras_transformer import BeamSearch, Transformer
 from keras_transformer.commands import train
 from keras_transformer.interop import load_hugging_face, save_hugging_face
 from keras_transformer.recipes.presets import FINE_TUNING
-from keras_transformer.recipes.run_files import OF_IMPORT, read_imported, read_run
+from keras_transformer.recipes.run_files import read_imported, read_run
+from keras_transformer.recipes.settings import OF_IMPORT, Settings
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
 from tests.backends import randomise
@@ -87,6 +88,9 @@ def test_the_settings_are_those_of_the_model(imported):
         "norm_epsilon": 1e-5,
         "position": "sinusoidal",
         "dropout": 0.1,
+        "inner_dropout": 0.0,
+        "r_drop": 0.0,
+        "remat": False,
         "beam_size": 3,
         "length_penalty": 1.0,
     }
@@ -113,6 +117,64 @@ def test_an_import_trains_with_a_small_rate_and_its_own_search(imported, tmp_pat
     assert (found.learning_rate, found.warmup_steps, found.beam_size) == (0.0002, 7, 3)
     own = settings_for("--train", "a.tsv", "--start-from", tmp_path)
     assert (own.learning_rate, own.warmup_steps, own.beam_size) == (0.004, 1000, 4)
+
+
+def test_settings_of_an_import_hold_in_python_and_over_a_preset(imported):
+    given = {"train": ("a.tsv",), "start_from": str(imported)}
+    found = Settings.from_preset("base", **given)
+    assert found == settings_for("--train", "a.tsv", "--preset", "base", "--start-from", imported)
+    assert (found.dropout, found.d_model, found.learning_rate) == (0.1, 16, 0.0002)
+    assert Settings.from_preset(**given, dropout=0.3).dropout == 0.3
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The options that name texts to train on."""
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a dog\n" * 40, encoding="utf-8")
+    return ["--train", tmp_path / "train.en", tmp_path / "train.de"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--num-layers", 7], "num_layers was 1 and is 7"),
+        (["--position", "rotary"], "position was 'sinusoidal' and is 'rotary'"),
+        (["--vocab-size", 60], "vocab_size was 50 and is 60"),
+        (["--lowercase"], "lowercase was False and is True"),
+        (["--normalization", "nfkc"], "normalization was 'identity' and is 'nfkc'"),
+        (["--user-defined-symbols", "@@"], "user_defined_symbols was () and is ('@@',)"),
+        (["--input-sentence-size", 9], "input_sentence_size was 0 and is 9"),
+        (["--model", "transformer"], "model was 'imported' and is 'transformer'"),
+        (["--cell", "gru"], "--cell needs --model 'recurrent'"),
+    ],
+)
+def test_what_an_import_has_otherwise_is_refused_by_name(
+    given, message, imported, files, command, tmp_path
+):
+    run = tmp_path / "run"
+    status, _, err = command("train", *files, "--start-from", imported, *given, "--output", run)
+    assert (status, err.count("\n")) == (1, 1)
+    assert message in err
+    assert not run.exists()
+
+
+def files_of(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_of_import_is_never_written_over(imported, files, command):
+    before = files_of(imported)
+    here = ["--output", imported]
+    for given, message in (
+        (files, "holds another run: the model of an import. Give another --output. To train that"),
+        ([*files, "--start-from", imported], "`start_from` must be another directory than the"),
+        (["--config", imported / "settings.toml", *files], "--model 'imported' needs --start-from"),
+    ):
+        status, _, err = command("train", *given, *here)
+        assert (status, err.count("\n")) == (1, 1)
+        assert message in err
+    assert files_of(imported) == before
 
 
 def test_addresses_are_refused_plainly(theirs, command, tmp_path):

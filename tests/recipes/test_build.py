@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import FusedAdam, RotaryPositionalEncoding
+from keras_transformer import FusedAdam, RotaryPositionalEncoding, Transformer
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.presets import PRESETS, RECURRENT_SIZES
 from keras_transformer.recipes.settings import Settings
@@ -34,6 +34,22 @@ def test_parts_of_the_recipe_may_be_given():
     assert not plain.encoder.remat
     assert plain.norm_epsilon == 1e-6
     assert plain.optimizer.global_clipnorm is None
+
+
+def test_an_import_is_trained_as_the_settings_say_and_keeps_what_they_do_not_change():
+    rates = {"dropout": 0.1, "embedding_dropout": 0.0, "attention_dropout": 0.2}
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24}
+    imported = Transformer(20, **sizes, **rates).get_config()
+    own = {"model": "imported", "train": TEXT, "dropout": 0.1, "inner_dropout": 0.2}
+    ids = {"vocab_size": 20}
+    model = build_model(Settings.from_preset(**own), imported=imported, **ids)
+    assert {name: getattr(model, name) for name in rates} == rates
+    assert (model.feed_forward_dropout, model.r_drop, model.encoder.remat) == (0.0, 0.0, False)
+    own |= {"dropout": 0.3, "inner_dropout": 0.4, "r_drop": 5, "remat": True}
+    model = build_model(Settings.from_preset(**own), imported=imported, **ids)
+    assert (model.dropout, model.embedding_dropout) == (0.3, 0.3)
+    assert (model.attention_dropout, model.feed_forward_dropout) == (0.4, 0.4)
+    assert (model.r_drop, model.encoder.remat, model.d_model) == (5.0, True, 16)
 
 
 def test_an_update_of_several_batches_is_the_mean_over_their_tokens():

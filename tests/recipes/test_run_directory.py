@@ -114,6 +114,30 @@ def test_settings_may_change_until_something_is_trained(directory):
         RunDirectory(directory.path).open(Settings.from_preset(seed=3))
 
 
+def test_a_model_stays_though_no_epoch_was_finished(directory):
+    directory.save_model(model(1.0), "model.keras")
+    RunDirectory(directory.path).open(Settings.from_preset(seed=1))
+    with pytest.raises(ValueError, match="holds another run: seed was 1 and is 2"):
+        RunDirectory(directory.path).open(Settings.from_preset(seed=2))
+    assert value_of(directory.load_model()) == 1.0
+
+
+def test_a_run_neither_starts_nor_learns_from_its_own_directory(directory, monkeypatch):
+    monkeypatch.chdir(directory.path.parent)
+    for name in ("start_from", "teacher"):
+        settings = Settings.from_preset(**{name: "./run"})
+        rule = f"`{name}` must be another directory than the output. Received: {name}='./run'"
+        with pytest.raises(ValueError, match=rule):
+            directory.check(settings)
+
+
+def test_what_was_noted_of_an_import_goes_with_a_run_that_trained_nothing(directory):
+    """A run that then starts from no import has a model of its own."""
+    directory.write("imported.json", "{}")
+    RunDirectory(directory.path).open(Settings.from_preset(seed=2))
+    assert [file.name for file in directory.path.iterdir()] == ["settings.toml"]
+
+
 OPEN = r"""
 import sys
 from types import SimpleNamespace
