@@ -1,9 +1,10 @@
 """Reads translation models of Hugging Face: Marian (OPUS-MT), M2M100 with NLLB, and Pegasus."""
 
+import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -41,10 +42,14 @@ from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving import Translator
 from keras_transformer.serving.translator import LONGEST_SOURCE
 from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.piece_ids import LANGUAGE_CODE
 from keras_transformer.text.sentencepiece_tokenizer import model_pieces
 
 # Ids of config.json, and how tokenizer_config.json and vocabularies name the tokens unless told.
 SPECIAL_TOKENS = {"eos_token_id": ("eos_token", "</s>"), "pad_token_id": ("pad_token", "<pad>")}
+
+# Codes of languages of NLLB and M2M100, and what both have beside them, such as `<mask>`.
+LANGUAGE = re.compile("[a-z]{2,3}_[A-Z][A-Za-z]*|__[A-Za-z_]+__|<[^<>]+>|madeupword[0-9a-z]*")
 
 # The languages of M2M100 in the order of their ids (Fan et al. 2020, table 1), which newer versions
 # of transformers write into no file.
@@ -194,16 +199,46 @@ def read_tokenizers(
     ):
         checked_directory(directory, "target_vocab.json")
         files["target"] = "target_vocab.json"
+    vocabularies = {side: read_ids(directory / file, config) for side, file in files.items()}
+    vocabularies["source"] |= (codes := added_codes(directory, vocabularies["source"], special))
+    if files["source"] == files["target"]:
+        vocabularies["target"] |= codes
     source, target = (
         SentencePieceTokenizer.from_file(
             checked_file(directory / f"{side}.spm", MAX_VOCABULARY),
-            vocabulary=read_ids(directory / file, config),
+            vocabulary=vocabularies[side],
             leading_tags=True,
             **special,
         )
-        for side, file in files.items()
+        for side in files
     )
     return source, target
+
+
+def added_codes(
+    directory: Path, ids: Mapping[str, int], special: Mapping[str, int]
+) -> dict[str, int]:
+    """Returns the codes `>>fra<<` that were added to a Marian tokenizer, with their ids.
+
+    Raises:
+        ValueError: for another token. Hugging Face divides a text at it before sentencepiece, and
+            pieces of ours are found by sentencepiece alone.
+    """
+    added = behind(len(ids), {piece: token.index for piece, token in added_tokens(directory)})
+    known = set(special.values())
+    added = {piece: i for piece, i in added.items() if piece not in ids and i not in known}
+    check_no_words(directory, [p for p in added if not LANGUAGE_CODE.fullmatch(p)])
+    return added
+
+
+def check_no_words(directory: Path, words: list[str]) -> None:
+    """Raises `ValueError` for words that were added to a tokenizer."""
+    if words:
+        raise ValueError(
+            f"{directory}: the tokenizer must have no words of its own beside those of "
+            "sentencepiece; give words to a tokenizer of ours by `with_pieces`. "
+            f"Received: {shown(words)}"
+        )
 
 
 def read_ids(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,6 +284,15 @@ def read_multilingual_tokenizer(
     if (directory / "vocab.json").exists():  # M2M100
         vocabulary = read_ids(directory / "vocab.json", config)
     else:  # NLLB: the special pieces of fairseq, then those of sentencepiece from its fourth on
+        if checked_flag(
+            "tokenizer_config.json",
+            "legacy_behaviour",
+            tokenizer_settings(directory).get("legacy_behaviour", False),
+        ):
+            raise ValueError(
+                f"{directory / 'tokenizer_config.json'}: `legacy_behaviour` must be false, because "
+                "a `Translator` puts the code of a language before a source. Received: true"
+            )
         pieces = model_pieces(path.read_bytes())
         vocabulary = checked_ids(path, {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}, config)
         vocabulary |= {piece: index + 1 for index, piece in enumerate(pieces) if index >= 3}
@@ -264,32 +308,57 @@ def tokenizer_settings(directory: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
 
 
+class AddedToken(NamedTuple):
+    """A token that a file adds to a tokenizer: its id, and whether it is special, if it says so."""
+
+    index: Any
+    special: Any = None
+
+
+def added_tokens(directory: Path) -> list[tuple[Any, AddedToken]]:
+    """Returns the added tokens by piece, from the first file that has any."""
+    path = directory / "tokenizer_config.json"
+    added = read_part(path, tokenizer_settings(directory), "added_tokens_decoder", dict)
+    if added:
+        return [(read_piece(t), AddedToken(number_in(i), is_special(t))) for i, t in added.items()]
+    if (path := directory / "added_tokens.json").exists() and (found := read_json(path)):
+        return [(piece, AddedToken(index)) for piece, index in found.items()]
+    if (path := directory / "tokenizer.json").exists():
+        listed = read_part(path, read_json(path, dict, MAX_VOCABULARY), "added_tokens", list)
+        tokens = [token for token in listed if isinstance(token, dict)]
+        return [(read_piece(t), AddedToken(t.get("id"), is_special(t))) for t in tokens]
+    return []
+
+
+def is_special(token: Any) -> Any:
+    """Returns what a file says of whether a token is special, None where it says nothing."""
+    return token.get("special") if isinstance(token, dict) else None
+
+
 def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     """Returns the pieces of languages with their ids, which lie behind the `first_id` others.
 
     Versions of transformers write them into different files, with their ids or in their order.
+
+    Raises:
+        ValueError: when there is none, or a word was added that is no code: a code is what text
+            never becomes.
     """
-    path = directory / "tokenizer_config.json"
-    added = read_part(path, tokenizer_settings(directory), "added_tokens_decoder", dict)
-    found: dict[Any, Any] = {read_piece(token): number_in(index) for index, token in added.items()}
-    if not found and (directory / "added_tokens.json").exists():
-        found = read_json(directory / "added_tokens.json")
-    if not found and (path := directory / "tokenizer.json").exists():
-        tokenizer = read_json(path, dict, MAX_VOCABULARY)
-        tokens = [
-            t for t in read_part(path, tokenizer, "added_tokens", list) if isinstance(t, dict)
-        ]
-        found = {read_piece(token): token.get("id") for token in tokens}
+    added = added_tokens(directory)
+    found: dict[Any, Any] = {piece: token.index for piece, token in added}
+    listed: list[Any] = []
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        path = directory / file
+        settings = read_json(path) if path.exists() else {}
+        for name in ("extra_special_tokens", "additional_special_tokens"):
+            part = read_part(path, settings, name, (list, dict))
+            listed = listed or [*(part.values() if isinstance(part, dict) else part)]
+    pieces = [read_piece(piece) for piece in listed]
     if not found:
-        listed: list[Any] = []
-        for file in ("tokenizer_config.json", "special_tokens_map.json"):
-            path = directory / file
-            settings = read_json(path) if path.exists() else {}
-            for name in ("extra_special_tokens", "additional_special_tokens"):
-                part = read_part(path, settings, name, (list, dict))
-                listed = listed or [*(part.values() if isinstance(part, dict) else part)]
-        found = {read_piece(piece): first_id + index for index, piece in enumerate(listed)}
+        found = {piece: first_id + index for index, piece in enumerate(pieces)}
+    words = {piece for piece, token in added if token.special is not True} - {*pieces}
     codes = behind(first_id, found)
+    check_no_words(directory, [p for p in codes if p in words and not LANGUAGE.fullmatch(p)])
     if not codes and tokenizer_settings(directory).get("language_codes") == "m2m100":
         pieces = [f"__{code}__" for code in M2M100_LANGUAGES]
         codes = {piece: first_id + index for index, piece in enumerate(pieces)}

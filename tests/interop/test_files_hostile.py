@@ -20,6 +20,7 @@ from keras_transformer.interop import (
     load_marian,
     save_hugging_face,
 )
+from keras_transformer.interop.hugging_face import read_config, read_tokenizers
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 from tests.backends import randomise
@@ -40,6 +41,18 @@ def hugging_face(tmp_path_factory):
     search = BeamSearch(3, 1.0, length_formula="power", num_hypotheses=1)
     directory = tmp_path_factory.mktemp("hugging_face") / "model"
     save_hugging_face(Translator(model, tokenizer, search=search), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def many(hugging_face, tmp_path_factory):
+    """NLLB without its weights: 51 pieces, and no language yet."""
+    directory = tmp_path_factory.mktemp("many")
+    shutil.copy(hugging_face / "source.spm", directory / "sentencepiece.bpe.model")
+    config = {"model_type": "m2m_100", "pad_token_id": 1, "eos_token_id": 2}
+    (directory / "config.json").write_text(
+        json.dumps({**config, "decoder_start_token_id": 2}), "utf-8"
+    )
     return directory
 
 
@@ -209,6 +222,70 @@ def test_empty_binary_files_of_hugging_face(file, hugging_face, tmp_path):
     directory = shutil.copytree(hugging_face, tmp_path / "model")
     (directory / file).write_bytes(b"")
     assert file in refused(load_hugging_face, directory)
+
+
+def token(piece, special):
+    """What tokenizer_config.json and tokenizer.json say of an added token."""
+    return {"content": piece, "special": special}
+
+
+# What `add_tokens` leaves in the files of a tokenizer, with the id behind all others.
+ADDED = {
+    "added_tokens.json": lambda piece, index: {piece: index},
+    "tokenizer_config.json": lambda piece, index: {
+        "added_tokens_decoder": {f"{index}": token(piece, False), "3": token("</s>", True)}
+    },
+    "tokenizer.json": lambda piece, index: {"added_tokens": [{**token(piece, False), "id": index}]},
+}
+
+
+@pytest.mark.parametrize("file", ADDED)
+def test_words_added_to_a_marian_tokenizer_are_refused_by_name(file, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / file, ADDED[file]("ENTX", 50))
+    assert refused(load_hugging_face, directory).endswith("Received: ['ENTX']")
+
+
+@pytest.mark.parametrize("file", ADDED)
+def test_codes_added_to_a_marian_tokenizer_are_tags(file, hugging_face, tmp_path):
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changed_json(directory / file, ADDED[file](">>fra<<", 50))
+    for tokenizer in read_tokenizers(directory, read_config(directory)):
+        assert tokenizer.tags == [">>fra<<"]
+        assert tokenizer.tokenize([">>fra<< a man"]).to_list()[0][0] == 50
+
+
+@pytest.mark.parametrize("file", ADDED)
+def test_words_added_to_a_tokenizer_of_many_languages_are_refused(file, many, tmp_path):
+    directory = shutil.copytree(many, tmp_path / "model")
+    changed_json(directory / file, ADDED[file]("eng_Latn", 51))
+    config = read_config(directory)
+    assert read_tokenizers(directory, config)[0].tags == ["eng_Latn"]
+    changed_json(directory / file, ADDED[file]("ENTX", 51))
+    message = refused(lambda path: read_tokenizers(path, config), directory)
+    assert message.endswith("Received: ['ENTX']")
+
+
+def test_special_tokens_of_many_languages_are_tags_whatever_their_form(many, tmp_path):
+    directory = shutil.copytree(many, tmp_path / "model")
+    added = {"added_tokens_decoder": {"51": token("kmr", True)}}
+    changed_json(directory / "tokenizer_config.json", added)
+    assert read_tokenizers(directory, read_config(directory))[0].tags == ["kmr"]
+    changed_json(directory / "tokenizer_config.json", {"added_tokens_decoder": None})
+    changed_json(directory / "added_tokens.json", {"kmr": 51})
+    changed_json(directory / "special_tokens_map.json", {"additional_special_tokens": ["kmr"]})
+    assert read_tokenizers(directory, read_config(directory))[0].tags == ["kmr"]
+
+
+def test_nllb_with_the_code_behind_its_sources_is_refused(many, tmp_path):
+    directory = shutil.copytree(many, tmp_path / "model")
+    added = {"added_tokens_decoder": {"51": token("eng_Latn", True)}, "legacy_behaviour": False}
+    changed_json(directory / "tokenizer_config.json", added)
+    assert read_tokenizers(directory, read_config(directory))[0].tags == ["eng_Latn"]
+    for value in (True, "true"):
+        changed_json(directory / "tokenizer_config.json", {"legacy_behaviour": value})
+        message = refused(lambda path: read_tokenizers(path, read_config(path)), directory)
+        assert "`legacy_behaviour` must be " in message
 
 
 # tokenizer_config.json of a model of many languages.
