@@ -67,7 +67,7 @@ class RecurrentSeq2Seq(SequenceToSequence):
     The decoder begins with a projection of the encoder's last states. Without attention that is
     all it knows of the source: the bottleneck that attention was invented for.
 
-    It is called, trained, searched, scored and exported as a `Transformer`.
+    It is called, trained, searched, scored and exported as a `Transformer`, but not to LiteRT.
 
     Args:
         vocab_size: size of a joint vocabulary; or give the next two.

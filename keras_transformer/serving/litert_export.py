@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.atomic_files import new_directory
-from keras_transformer.serving.portable_files import write_portable_files
+from keras_transformer.models.recurrent import RecurrentSeq2Seq
+from keras_transformer.serving.portable_files import for_portable, write_portable_files
 
 if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
@@ -24,7 +25,8 @@ def export_litert(translator: "Translator", path: str | os.PathLike[str]) -> Non
     Ids end in `eos_id` and are padded. `target_ids` begin with `bos_id`. The logits are those of
     the token after the last. The decoder reads the whole output so far for each token: use it for
     short outputs and small machines. A program finds inputs by name and resizes them to the shape
-    of the call. The files have built-in operations alone.
+    of the call. The files have built-in operations alone. A model of half precision becomes one of
+    float32.
 
     `portable_translator.py`, with a greedy search in NumPy, translates texts with the files.
     `settings.json` has the special ids and limits. SentencePiece vocabularies are `source.model`
@@ -32,11 +34,12 @@ def export_litert(translator: "Translator", path: str | os.PathLike[str]) -> Non
     `target.json`, a list of pieces.
 
     Args:
-        translator: a `Translator`; its search is left out.
+        translator: a `Translator`. The files leave out its search, its `layout`, and its
+            `quantize`, with a warning.
         path: the directory to make.
 
     Raises:
-        ValueError: when `path` exists.
+        ValueError: when `path` exists, or for a recurrent model.
 
     Example:
 
@@ -52,11 +55,23 @@ def export_litert(translator: "Translator", path: str | os.PathLike[str]) -> Non
     ['decoder.tflite', 'encoder.tflite']
     """
     with new_directory(path) as written:
-        for name, function in make_functions(translator.id_functions.model).items():
+        check_model(translator.model)
+        translator = for_portable(translator)
+        for name, function in make_functions(translator.model).items():
             concrete = function.get_concrete_function()
             with open(os.path.join(written, f"{name}.tflite"), "wb") as file:
                 file.write(tf.lite.TFLiteConverter.from_concrete_functions([concrete]).convert())
         write_portable_files(written, translator)
+
+
+def check_model(model: keras.Model) -> None:
+    """Raises `ValueError` for a model that LiteRT cannot run."""
+    if isinstance(model, RecurrentSeq2Seq):
+        raise ValueError(
+            "`translator` must not have a recurrent model for LiteRT, which needs the size of a "
+            "batch before its loops; export to ONNX instead. "
+            f"Received: a translator of a {type(model).__name__}"
+        )
 
 
 def make_functions(model: keras.Model) -> dict[str, Any]:

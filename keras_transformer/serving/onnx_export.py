@@ -14,7 +14,7 @@ from keras_transformer.serving.model_card import checked_card, model_card
 from keras_transformer.serving.onnx_integers import quantize_model
 from keras_transformer.serving.onnx_loop import convert_function
 from keras_transformer.serving.onnx_strings import check_translator, with_strings
-from keras_transformer.serving.portable_files import write_portable_files
+from keras_transformer.serving.portable_files import for_portable, write_portable_files
 
 if TYPE_CHECKING:
     from keras_transformer.serving.translator import Translator
@@ -47,7 +47,8 @@ def export_onnx(
 
     Sources end in `eos_id` and are padded. The batch has at least one row. The search is that of
     the translator, with its cache, and its `n` hypotheses, the best first. Standard ONNX
-    operations alone, so any runtime with the operator set 20 runs it, also in a browser.
+    operations alone, so any runtime with the operator set 20 runs it, also in a browser. A model
+    of half precision becomes one of float32.
 
     `portable_translator.py` beside it translates texts with onnxruntime and NumPy alone.
     `settings.json` has the special ids and limits, and `model_card.json` what the model is.
@@ -67,7 +68,8 @@ def export_onnx(
     It cuts a text at a zero byte. The batch has at least one text.
 
     Args:
-        translator: a `Translator`, whose search is greedy or a beam.
+        translator: a `Translator`, whose search is greedy or a beam. The file leaves out its
+            `layout`, and its `quantize`, with a warning.
         path: the directory to make.
         quantization: "int8" makes the weights of matrix products 8-bit integers, by onnxruntime's
             dynamic quantization. None keeps them as they are.
@@ -102,7 +104,7 @@ def export_onnx(
         check_search(translator)
         if strings:
             check_translator(translator)
-        translator = translator.for_export()
+        translator = for_portable(translator, quantization)
         model = to_onnx(translator, copy_weights=quantization is not None)
         if quantization:
             model = quantize_model(model)

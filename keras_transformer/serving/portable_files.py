@@ -6,9 +6,11 @@ The program, `portable_translator.py`, is copied as it is: it needs neither Kera
 import json
 import os
 import shutil
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
+from keras_transformer.serving.stored_copy import float32_model
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.sentencepiece_tokenizer import model_pieces
 from keras_transformer.text.tokenizer import Tokenizer
@@ -18,6 +20,25 @@ if TYPE_CHECKING:
 
 SETTINGS = "settings.json"
 PROGRAM = "portable_translator.py"
+
+
+def for_portable(translator: "Translator", quantization: str | None = None) -> "Translator":
+    """Returns the translator, or one like it whose model is as portable files hold it.
+
+    Such a model computes in float32, changes of LoRA are merged, and matrices are in rows. Warns
+    where the translator's `quantize` is left out and no `quantization` of the files replaces it.
+    """
+    if translator.quantize and not quantization:
+        warnings.warn(
+            "the files hold the model in float32: they leave out the translator's "
+            f"quantize={translator.quantize!r}",
+            stacklevel=3,
+        )
+    model, functions = float32_model(translator.model), translator.id_functions
+    if model is translator.model and functions.model is model:
+        return translator
+    changes = {"model": model, "layout": "rows", "quantize": None}
+    return type(translator)(**{**translator.settings, **changes})
 
 
 def write_portable_files(directory: str, translator: "Translator") -> None:

@@ -1,4 +1,4 @@
-"""Copies of a model for inference: in 8-bit integers, or with transposed matrices."""
+"""Copies of a model for inference: in float32, 8-bit integers, or with transposed matrices."""
 
 import gc
 import warnings
@@ -35,6 +35,12 @@ def copy_model(model: keras.Model, **changes: str) -> keras.Model:
     copied.build(None)
     copied.set_weights((merge_lora(model) if has_lora(model) else model).get_weights())
     return copied
+
+
+def float32_model(model: keras.Model) -> keras.Model:
+    """Returns `model`, or a copy in float32 of one with half precision or changes of LoRA."""
+    is_half = model.compute_dtype in ("float16", "bfloat16") and not is_quantized(model)
+    return copy_model(model, dtype="float32") if is_half or has_lora(model) else model
 
 
 def columns_copy(model: keras.Model) -> keras.Model:

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from keras_transformer import BeamSearch, Sampling
+from keras_transformer import BeamSearch, Sampling, Transformer
+from keras_transformer.lora import enable_lora
 from keras_transformer.serving import Translator, export_onnx
 from keras_transformer.serving.portable_translator import PortableTranslator
+from keras_transformer.text import CharacterTokenizer
+from tests.backends import randomise
 from tests.serving.trained import translator, words
 
 onnx = pytest.importorskip("onnx")
@@ -47,6 +50,24 @@ def test_the_card_says_what_the_file_is(integers):
     assert card["quantization"] == "int8"
     assert card["search"]["settings"]["beam_size"] == 3
     assert {"Loop", "MatMulInteger", "TopK"} <= set(card["operations"])
+
+
+def test_the_file_and_its_card_have_rows_and_merged_changes_of_lora(tmp_path):
+    tokenizer = CharacterTokenizer.train(["abcd"])
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+    model = Transformer(tokenizer.vocab_size, **sizes)
+    model.build()
+    size = model.count_params()
+    enable_lora(model, 2)
+    randomise(model)
+    own = Translator(
+        model, tokenizer, search=BeamSearch(2), max_length=6, layout="columns", jit_compile=False
+    )
+    export_onnx(own, tmp_path / "onnx")
+    card = json.loads((tmp_path / "onnx" / "model_card.json").read_text(encoding="utf-8"))
+    assert (card["layout"], card["model"]["parameters"]) == ("rows", size)
+    texts = ["abcd", "ba"]
+    assert PortableTranslator(tmp_path / "onnx")(texts) == own(texts)
 
 
 def test_shapes_are_named(integers):

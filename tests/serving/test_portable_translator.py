@@ -10,7 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, GreedySearch, LearnedPositionalEncoding, Transformer
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    LearnedPositionalEncoding,
+    RecurrentSeq2Seq,
+    Transformer,
+)
 from keras_transformer.serving import Translator, export_litert, export_onnx
 from keras_transformer.serving.portable_files import collect_settings, write_vocabulary
 from keras_transformer.serving.portable_translator import PortableTranslator, open_vocabulary
@@ -152,6 +158,37 @@ def test_outputs_of_few_positions_and_of_ids_without_a_piece_are_written_alike(w
     assert len(outputs[0]) == 32
     assert "\ufffd" in outputs[0]
     assert PortableTranslator(tmp_path / "portable")(texts) == outputs
+
+
+def test_a_model_of_half_precision_becomes_one_of_float32(write, tmp_path):
+    tokenizer = CharacterTokenizer.train(["abcd"])
+    sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 16}
+    half, whole = (
+        Transformer(
+            tokenizer.vocab_size, dtype=dtype, position=LearnedPositionalEncoding(16), **sizes
+        )
+        for dtype in ("mixed_bfloat16", "float32")
+    )
+    for model in (half, whole):
+        model.build()
+        randomise(model)
+    texts, path = ["abcd", "ba"], tmp_path / "portable"
+    with pytest.warns(UserWarning, match="in float32: they leave out .* quantize='int8'"):
+        own = write(half, tokenizer, max_length=6, quantize="int8", path=path)
+    alike = Translator(**{**own.settings, "model": whole, "quantize": None})
+    found, expected = (each.n_best(texts) for each in (PortableTranslator(path), alike))
+    assert any(text for row in expected for text, _ in row)
+    for one, other in zip(found, expected, strict=True):
+        assert [text for text, _ in one] == [text for text, _ in other]
+        np.testing.assert_allclose([s for _, s in one], [s for _, s in other], atol=1e-5)
+
+
+def test_a_recurrent_model_is_refused_for_litert(tmp_path):
+    tokenizer = CharacterTokenizer.train(["abcd"])
+    own = Translator(RecurrentSeq2Seq(tokenizer.vocab_size, d_model=8), tokenizer)
+    with pytest.raises(ValueError, match=r"recurrent model .* a translator of a RecurrentSeq2Seq"):
+        export_litert(own, tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_side_has_the_unknown_id_of_its_own_vocabulary(tmp_path):
