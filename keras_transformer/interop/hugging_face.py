@@ -121,11 +121,17 @@ def load_hugging_face(
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Returns config.json, with the settings of the search from a file of their own."""
+    """Returns config.json, with the settings of the search from a file of their own.
+
+    Where there is such a file, those of config.json have no effect, as in Hugging Face: what is
+    left out has its default. The start alone stays, because the model is trained with it.
+    """
     config = read_json(directory / "config.json")
     generation = directory / "generation_config.json"
     if generation.exists():
         found = read_json(generation)
+        for name in {*SEARCH_SETTINGS} - {"decoder_start_token_id"}:
+            config.pop(name, None)
         config |= {name: found[name] for name in SEARCH_SETTINGS if found.get(name) is not None}
         for name in SPECIAL_TOKENS:
             ids = found.get(name)

@@ -67,7 +67,9 @@ def make_search(config: Mapping[str, Any], model: Transformer) -> Search:
     only = dict(NEUTRAL)
     if find_family(config) is not M2M100:  # whose target language it is
         only["forced_bos_token_id"] = ()
-    if beams != 1:  # there it changes log-probabilities, here logits
+    # For beams it changes log-probabilities there, logits here. There it counts the start, too,
+    # which is the end in M2M100.
+    if beams != 1 or model.bos_id == model.eos_id:
         only["repetition_penalty"] = (1.0,)
     for name, neutral in only.items():
         value = config.get(name)
@@ -76,7 +78,7 @@ def make_search(config: Mapping[str, Any], model: Transformer) -> Search:
             raise ValueError(
                 f"`{name}` must be {rule}; give `search=` instead. Received: {shown(value)}"
             )
-    suppressed = suppressed_ids(config, model.vocabulary_sizes[1])
+    suppressed = suppressed_ids(config, model.vocabulary_sizes[1], model.eos_id)
     # The search never writes these by itself.
     suppressed -= {model.pad_id, model.bos_id} - {model.eos_id}
     new_tokens = integer(config, "min_new_tokens", 0)
@@ -115,8 +117,11 @@ def longest_output(config: Mapping[str, Any]) -> int | None:
     return found
 
 
-def suppressed_ids(config: Mapping[str, Any], vocab_size: int) -> set[int]:
-    """Returns the ids that may not be written, or raises `ValueError`."""
+def suppressed_ids(config: Mapping[str, Any], vocab_size: int, eos_id: int) -> set[int]:
+    """Returns the ids that may not be written, or raises `ValueError`.
+
+    As in Hugging Face, `bad_words_ids` does not forbid the end, and `suppress_tokens` does.
+    """
     lists = []
     for name in ("suppress_tokens", "bad_words_ids"):
         listed = config.get(name)
@@ -137,7 +142,7 @@ def suppressed_ids(config: Mapping[str, Any], vocab_size: int) -> set[int]:
                 f"`suppress_tokens` and `bad_words_ids` must be ids from 0 to {vocab_size - 1}. "
                 f"Received: {shown(index)}"
             )
-    return set(ids)
+    return {*single, *(word[0] for word in words if word[0] != eos_id)}
 
 
 def is_same(value: Any, known: Any) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.commands.main import main
 from keras_transformer.interop import (
     load_ctranslate2,
@@ -21,6 +21,8 @@ from keras_transformer.interop import (
     save_hugging_face,
 )
 from keras_transformer.interop.hugging_face import read_config, read_tokenizers
+from keras_transformer.interop.hugging_face_form import make_model
+from keras_transformer.interop.hugging_face_search import longest_output, make_search
 from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 from tests.backends import randomise
@@ -185,6 +187,8 @@ def test_odd_settings_of_hugging_face(file, name, value, hugging_face, tmp_path)
 )
 def test_searches_that_nothing_here_has(file, name, value, hugging_face, tmp_path):
     directory = shutil.copytree(hugging_face, tmp_path / "model")
+    if file == "config.json":  # which has no effect beside the other file
+        (directory / "generation_config.json").unlink()
     changed_json(directory / file, {name: value})
     message = refused(load_hugging_face, directory)
     assert message.startswith(f"`{name}` must be ")
@@ -195,6 +199,52 @@ def test_a_search_of_ones_own_replaces_one_that_nothing_here_has(hugging_face, t
     changed_json(directory / "generation_config.json", {"penalty_alpha": 0.6})
     search = BeamSearch(2)
     assert load_hugging_face(directory, search=search, jit_compile=False).search is search
+
+
+def test_the_search_is_that_of_its_own_file_alone(hugging_face, tmp_path):
+    # Hugging Face takes what the file leaves out as its default, whatever config.json says.
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    settings = {"num_beams": 6, "no_repeat_ngram_size": 3, "length_penalty": 2.0, "max_length": 9}
+    changed_json(directory / "config.json", {**settings, "penalty_alpha": 0.6})
+    path = directory / "generation_config.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in kept.items() if name not in settings}
+    kept.pop("decoder_start_token_id")  # which stays that of config.json
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    config = read_config(directory)
+    search = make_search(config, make_model(config))
+    assert (type(search), search.no_repeat_ngram_size) == (GreedySearch, 0)
+    assert longest_output(config) is None
+    path.unlink()
+    changed_json(directory / "config.json", {"penalty_alpha": None})
+    config = read_config(directory)
+    search = make_search(config, make_model(config))
+    assert (search.beam_size, search.no_repeat_ngram_size, search.length_penalty) == (6, 3, 2.0)
+    assert longest_output(config) == 8
+
+
+def test_bad_words_do_not_forbid_the_end(hugging_face, tmp_path):
+    # As Hugging Face's NoBadWordsLogitsProcessor, which `suppress_tokens` does not have.
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changes = {"suppress_tokens": None, "bad_words_ids": [[3], [0], [7]]}
+    changed_json(directory / "generation_config.json", changes)
+    config = read_config(directory)
+    assert make_search(config, make_model(config)).suppressed_ids == (7,)
+    changed_json(directory / "generation_config.json", {"suppress_tokens": [3]})
+    config = read_config(directory)
+    assert make_search(config, make_model(config)).suppressed_ids == (3, 7)
+
+
+def test_a_penalty_of_repetition_is_refused_where_the_start_is_the_end(hugging_face, tmp_path):
+    # Hugging Face counts the start: an M2M100 would get a penalty for its end at the first token.
+    directory = shutil.copytree(hugging_face, tmp_path / "model")
+    changes = {"num_beams": 1, "repetition_penalty": 1.3}
+    changed_json(directory / "generation_config.json", changes)
+    config = read_config(directory)
+    assert make_search(config, make_model(config)).repetition_penalty == 1.3
+    changed_json(directory / "generation_config.json", {"decoder_start_token_id": 3})
+    message = refused(load_hugging_face, directory)
+    assert message.startswith("`repetition_penalty` must be 1.0; give `search=` instead")
 
 
 def test_searches_without_an_effect_are_read(hugging_face, tmp_path):
