@@ -60,7 +60,8 @@ class Sampling(AppendingSearch):
             compiles draws others than an eager call, because XLA has random numbers of its own.
             The numbers belong to the rows of a batch, whatever the rows hold. A `Translator` uses
             the same numbers for each of its batches. None draws anew, also in a compiled function
-            on TensorFlow. Under `jax.jit` give an integer.
+            on TensorFlow. An export holds the state of its generator: with None it draws the same
+            after every load. Under `jax.jit` give an integer.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
             `return_alignments`, `renormalize`.

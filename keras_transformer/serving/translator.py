@@ -272,8 +272,9 @@ class Translator:
             too.
         shortlist: which target tokens a batch of sources may have in its outputs. The logits of
             others are not computed, but for a sample, which makes small batches faster where the
-            vocabulary is large. `Shortlist.learn` makes one from training pairs. None is the whole
-            vocabulary.
+            vocabulary is large. `Shortlist.learn` makes one from training pairs. The tokens are
+            those of all texts of a batch, so the other texts may change a translation. None is the
+            whole vocabulary, with which they change none.
 
     Attributes:
         model: the argument. With `quantize` or "columns" a copy of it translates, so further

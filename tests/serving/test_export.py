@@ -293,6 +293,8 @@ def test_an_export_of_sampling_draws_anew_unless_it_has_a_seed(
             for _ in range(2)
         )
         assert (first == second).all() == (seed is not None)
+        again = load(tmp_path / str(seed)).signatures[name](text=tf.constant(["abc"] * 4))
+        np.testing.assert_array_equal(again["translation"], first)  # the generator's state is saved
 
 
 @pytest.mark.slow
