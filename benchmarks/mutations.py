@@ -123,8 +123,8 @@ FAULTS = [
           "tests/decoding"),
     # Loss, metrics, schedule
     Fault("smoothing spreads over the others alone", "losses.py",
-          "ops.where(is_label, 1.0 - label_smoothing, 0.0) + label_smoothing / vocab_size",
-          "ops.where(is_label, 1.0 - label_smoothing, label_smoothing / vocab_size)",
+          "ops.where(is_label, 1.0 - label_smoothing, 0.0) + share",
+          "ops.where(is_label, 1.0 - label_smoothing, share)",
           "tests/test_losses.py"),
     Fault("the loss is averaged over padding", "losses.py",
           "return zero_masked(losses, mask), gradient", "return losses, gradient",

@@ -1,8 +1,10 @@
 """Cross-entropy over real target tokens, with label smoothing from integer labels."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
@@ -14,7 +16,11 @@ __all__ = ["MaskedCrossentropy"]
 
 
 def token_crossentropy(
-    labels: Ids, logits: Logits, label_smoothing: float = 0.0, mask: PaddingMask | None = None
+    labels: Ids,
+    logits: Logits,
+    label_smoothing: float = 0.0,
+    mask: PaddingMask | None = None,
+    unused_ids: Iterable[int] = (),
 ) -> Tensor:
     """Cross-entropy of each position, (batch, length), against labels smoothed over the vocabulary.
 
@@ -23,8 +29,11 @@ def token_crossentropy(
     `p - (1 - e) * onehot(label) - e / V`, is made in one pass from the logits: no one-hot tensor,
     and no probabilities are kept. Where `mask` is False both are 0, whatever the logits hold. A
     label that is not in the vocabulary makes the loss NaN, where the backend does not refuse it.
+
+    `unused_ids` get no smoothing. The others have `e / (V - unused)` each.
     """
     labels = ops.cast(labels, "int32")
+    used = used_entries(logits.shape[-1], unused_ids) if label_smoothing else None
 
     @ops.custom_gradient
     def crossentropy(logits: Logits) -> tuple[Tensor, Any]:
@@ -33,7 +42,10 @@ def token_crossentropy(
         known = (labels >= 0) & (labels < logits.shape[-1])
         label_logits = ops.where(known, label_logits, float("nan"))
         losses = log_normaliser - (1.0 - label_smoothing) * label_logits
-        if label_smoothing:
+        if used is not None:
+            total = ops.sum(ops.where(used, logits, 0.0), axis=-1)
+            losses = losses - label_smoothing * (total / int(used.sum()))
+        elif label_smoothing:
             losses = losses - label_smoothing * ops.mean(logits, axis=-1)
 
         def gradient(*args: Any, upstream: Tensor | None = None) -> Any:
@@ -41,14 +53,30 @@ def token_crossentropy(
             vocab_size = logits.shape[-1]
             is_label = ops.arange(vocab_size, dtype="int32") == labels[..., None]
             probabilities = ops.exp(logits - log_normaliser[..., None])
-            smoothed = (
-                ops.where(is_label, 1.0 - label_smoothing, 0.0) + label_smoothing / vocab_size
-            )
+            share: Any = label_smoothing / vocab_size
+            if used is not None:
+                share = ops.where(used, label_smoothing / int(used.sum()), 0.0)
+            smoothed = ops.where(is_label, 1.0 - label_smoothing, 0.0) + share
             return zero_masked((probabilities - smoothed) * upstream[..., None], mask)
 
         return zero_masked(losses, mask), gradient
 
     return crossentropy(ops.cast(logits, "float32"))
+
+
+def used_entries(vocab_size: int, unused_ids: Iterable[int]) -> np.ndarray | None:
+    """Returns which entries of a vocabulary are tokens, bool (vocab,); None where all are."""
+    unused = sorted(set(unused_ids))
+    if not unused:
+        return None
+    used = np.ones(vocab_size, bool)
+    if unused[-1] >= vocab_size or len(unused) == vocab_size:
+        raise ValueError(
+            f"`unused_ids` must be below the {vocab_size} entries of the logits, and not all of "
+            f"them. Received: unused_ids={unused!r:.200}"
+        )
+    used[unused] = False
+    return used
 
 
 def symmetric_divergence(
@@ -98,8 +126,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     `loss = sum(w * crossentropy) / sum(w)`, with `w = (label != pad_id)`
 
     The target distribution is `1 - label_smoothing` on the label plus `label_smoothing / V`
-    on each of the V entries. Neither padding nor logits at padded positions, NaN included,
-    change the loss or its gradient. A batch without a real token has loss 0.
+    on each of the V entries, `unused_ids` left out. Neither padding nor logits at padded positions,
+    NaN included, change the loss or its gradient. A batch without a real token has loss 0.
 
     Under a `tf.distribute` strategy both sums go over all replicas, whatever tokens each of them
     holds. Each replica's loss is the mean divided by the number of replicas, and their gradients
@@ -115,6 +143,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         reduction: `"mean"`, or `"sum"` for sample weights that already hold the division, as
             those of `translation_dataset(batches_per_update=...)` do; without weights it is the
             mean too.
+        unused_ids: ids that the model never writes, as `Transformer.unused_ids` lists them. They
+            have no share of the smoothing, which would otherwise count logits of -1e9.
 
     Shapes:
         y_true: (batch, length) integer labels. y_pred: (batch, length, vocab) logits.
@@ -150,6 +180,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         pad_id: int = 0,
         name: str = "masked_crossentropy",
         reduction: str = "mean",
+        unused_ids: Iterable[int] = (),
     ) -> None:
         # float32 whatever the policy: Keras casts labels too, and bfloat16 takes 257 for 256.
         self.token_reduction = arguments.one_of("reduction", reduction, ("mean", "sum"))
@@ -157,6 +188,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         super().__init__(name=name, reduction=kind, dtype="float32")
         self.label_smoothing = arguments.rate("label_smoothing", label_smoothing)
         self.pad_id = arguments.non_negative_integer("pad_id", pad_id)
+        ids = arguments.integers("unused_ids", unused_ids)
+        self.unused_ids = tuple(arguments.non_negative_integer("unused_ids", i) for i in ids)
 
     def __call__(self, y_true: Ids, y_pred: Logits, sample_weight: Tensor | None = None) -> Tensor:
         """Returns the mean over real tokens; `sample_weight` multiplies each."""
@@ -180,7 +213,7 @@ class MaskedCrossentropy(keras.losses.Loss):
     def call(self, y_true: Ids, y_pred: Logits) -> Tensor:
         """Returns the loss of each position, 0 at padding."""
         mask = token_weights(y_true, y_pred, self.pad_id)
-        return token_crossentropy(y_true, y_pred, self.label_smoothing, mask)
+        return token_crossentropy(y_true, y_pred, self.label_smoothing, mask, self.unused_ids)
 
     def mean_divergence(
         self,
@@ -201,6 +234,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             "pad_id": self.pad_id,
             "name": self.name,
             "reduction": self.token_reduction,
+            "unused_ids": list(self.unused_ids),
         }
 
 

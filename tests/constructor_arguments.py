@@ -100,6 +100,7 @@ ARGUMENTS = {
         "pad_id": 5,
         "name": "crossentropy",
         "reduction": "sum",
+        "unused_ids": [2, 7],
     },
     MultiHeadAttention: {
         "num_heads": 3,

@@ -168,6 +168,43 @@ def test_the_gradient_is_that_of_the_definition(smoothing, dtype):
     np.testing.assert_allclose(gradient, expected, atol=1e-6 if dtype == "float32" else 1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])  # float16 has -inf there
+def test_ids_that_no_output_has_get_no_smoothing(dtype):
+    """The loss and its gradient are those of a vocabulary without them."""
+    unused, used = [0, 4], [1, 2, 3, 5, 6]
+    labels = np.array([[0, 4, 3, 1], [2, 1, 0, 0]], "int32")  # among the 5 used; 3 and 1 are 5, 2
+    whole = np.array(used)[labels]
+    small = normal(7, 2, 4, 5, scale=2.0)
+    logits = np.full((2, 4, 7), np.float32(-1e9))
+    logits[:, :, used] = small
+    losses, gradients_of = [], []
+    for given_labels, given_logits, ids in ((labels, small, ()), (whole, logits, unused)):
+        loss = MaskedCrossentropy(0.1, pad_id=9, unused_ids=ids)
+
+        def value(logits):
+            return loss(given_labels, ops.cast(logits, dtype))  # noqa: B023
+
+        losses.append(float(array(value(ops.convert_to_tensor(given_logits)))))
+        gradients_of.append(gradients(value, [given_logits])[0][0])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    assert (gradients_of[1][:, :, unused] == 0).all()
+    np.testing.assert_allclose(gradients_of[1][:, :, used], gradients_of[0], atol=1e-6)
+    plain = MaskedCrossentropy(0.1, pad_id=9)(whole, logits)
+    assert float(array(plain)) > 1e7  # what they would make of the loss
+
+
+def test_unused_ids_must_be_some_of_the_vocabulary():
+    for ids in ([7], [*range(7)]):
+        loss = MaskedCrossentropy(0.1, unused_ids=ids)
+        with pytest.raises(ValueError, match="`unused_ids` must be below the 7 entries") as caught:
+            loss(LABELS, LOGITS)
+        assert f"unused_ids={ids}" in str(caught.value)
+    with pytest.raises(ValueError, match="`unused_ids` must be"):
+        MaskedCrossentropy(unused_ids=[-1])
+    with pytest.raises(ValueError, match="`unused_ids` must be"):
+        MaskedCrossentropy(unused_ids=["a"])
+
+
 @on_tensorflow
 def test_the_gradient_spreads_no_labels_over_a_tensor_of_zeros():
     import tensorflow as tf

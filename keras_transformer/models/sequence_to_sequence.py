@@ -16,7 +16,7 @@ from keras_transformer.decoding.step_function import PlainStep, State
 from keras_transformer.layers import TokenEmbedding
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.token_embedding import OutputRows
-from keras_transformer.losses import token_crossentropy
+from keras_transformer.losses import MaskedCrossentropy, token_crossentropy
 from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
 from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
 from keras_transformer.models.vocabularies import (
@@ -143,6 +143,7 @@ class SequenceToSequence(Composite, keras.Model):
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Trains as Keras's `fit`, without `class_weight`."""
         self._refuse_untrainable(keras.Model.fit, args, kwargs)
+        self._check_smoothing()
         return super().fit(*args, **kwargs)
 
     @functools.wraps(keras.Model.train_on_batch)
@@ -177,6 +178,24 @@ class SequenceToSequence(Composite, keras.Model):
             optimizer = getattr(self, "optimizer", None)  # without `compile` Keras raises
             optimizer = getattr(optimizer, "inner_optimizer", optimizer)
             refuse_accumulation(optimizer, self.distribute_strategy.num_replicas_in_sync)
+
+    @property
+    def unused_ids(self) -> tuple[int, ...]:
+        """The ids that the model never writes; none but for some imports."""
+        return ()
+
+    def _check_smoothing(self) -> None:
+        """Raises `ValueError` for a loss whose label smoothing counts ids of no token."""
+        loss = getattr(self, "loss", None)  # without `compile` Keras raises
+        if not isinstance(loss, MaskedCrossentropy) or not loss.label_smoothing:
+            return
+        if missing := set(self.unused_ids) - set(loss.unused_ids):
+            raise ValueError(
+                f"`unused_ids` of the loss must have the {len(missing)} ids that this model never "
+                "writes, or label smoothing counts them: "
+                "MaskedCrossentropy(..., unused_ids=model.unused_ids). "
+                f"Received: unused_ids={list(loss.unused_ids)!r:.200}"
+            )
 
     def encode(self, source_ids: Ids, training: bool | None = None) -> Tensor:
         """Returns the memory (batch, source, d_model) of `source_ids`; each model implements it."""

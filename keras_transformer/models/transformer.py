@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
@@ -25,6 +26,8 @@ from keras_transformer.masking import integer_ids, padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.transformer_step import TransformerStep
 from keras_transformer.models.vocabularies import pair_of_ids
+
+LEAST_BIAS = -1e8  # of a token that an output may have
 
 
 def checked_size(name: str, own: int | None, common: int) -> int:
@@ -252,6 +255,18 @@ class Transformer(SequenceToSequence):
     def longest_target(self) -> int | None:
         """The `max_length` of positions that are added to the target; None for no limit."""
         return None if self.target_positions is None else self.target_positions.max_length
+
+    @property
+    def unused_ids(self) -> tuple[int, ...]:
+        """The ids that the model never writes, as their logit bias is below -1e8.
+
+        A model of Marian or CTranslate2 may have some, such as the token that targets start from.
+        Give them to `MaskedCrossentropy` with label smoothing.
+        """
+        bias = self.target_embedding.bias if self.target_embedding.built else None
+        if bias is None:
+            return ()
+        return tuple(np.flatnonzero(ops.convert_to_numpy(bias) < LEAST_BIAS).tolist())
 
     def _own_position(self, position: keras.layers.Layer, name: str) -> keras.layers.Layer:
         """A layer with the settings of `position`, so that nobody else's is built here."""

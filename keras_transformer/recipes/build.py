@@ -1,6 +1,6 @@
 """The compiled model of a training run: its layers, schedule, optimizer and loss."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,9 @@ def build_model(
     pad_id: int = 0,
     bos_id: int = 2,
     eos_id: int = 3,
+    *,
     imported: Mapping[str, Any] | None = None,
+    unused_ids: Sequence[int] = (),
     **vocab_sizes: int,
 ) -> keras.Model:
     """Returns the model of a run, built and compiled.
@@ -47,6 +49,7 @@ def build_model(
         pad_id, bos_id, eos_id: the special ids of its vocabularies.
         imported: the configuration of an imported `Transformer`, which says all of these. The
             settings say how it is trained.
+        unused_ids: those of an imported `Transformer`, which the loss leaves out.
         **vocab_sizes: `vocab_size`, or `source_vocab_size` and `target_vocab_size`.
 
     Example:
@@ -68,6 +71,7 @@ def build_model(
             label_smoothing=settings.label_smoothing,
             reduction="sum" if settings.accumulate > 1 else "mean",
             pad_id=pad_id,
+            unused_ids=unused_ids,
         ),
         metrics=[Perplexity(pad_id), TokenCount(pad_id), PaddingRatio(pad_id)],
         steps_per_execution=settings.steps_per_execution,

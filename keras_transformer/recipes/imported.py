@@ -130,6 +130,7 @@ def write_run(folder: Path, system: str, translator: Translator) -> None:
     imported = {
         "from": system,
         "model": model.get_config(),
+        "unused_ids": list(model.unused_ids),
         "search": {"class": type(search).__name__, "settings": search.get_config()},
         "options": {name: value for name, value in kept.items() if value is not None},
     }

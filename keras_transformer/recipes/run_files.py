@@ -132,8 +132,8 @@ def read_run(path: str | PathLike[str]) -> tuple[Settings, dict[str, Any]]:
 def read_imported(path: str | PathLike[str]) -> dict[str, Any]:
     """What a run keeps of the system that its model came from; empty for a model of our own.
 
-    That is the system, "from", the configuration of the "model", the "search", and the "options"
-    of its translator. Its training has those of `TAGS_AND_ENDS`.
+    That is the system, "from", the configuration of the "model", its "unused_ids", the "search",
+    and the "options" of its translator. Its training has those of `TAGS_AND_ENDS`.
     """
     file = Path(path) / IMPORTED
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

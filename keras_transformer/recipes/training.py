@@ -189,9 +189,14 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
-    imported = read_imported(directory.path).get("model")
-    sizes = {**texts.special_ids, **texts.vocab_sizes}
-    model = build_model(settings, imported=imported, **sizes)
+    imported = read_imported(directory.path)
+    model = build_model(
+        settings,
+        imported=imported.get("model"),
+        unused_ids=imported.get("unused_ids", ()),
+        **texts.special_ids,
+        **texts.vocab_sizes,
+    )
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)

@@ -127,6 +127,26 @@ def test_settings_of_an_import_hold_in_python_and_over_a_preset(imported):
     assert Settings.from_preset(**given, dropout=0.3).dropout == 0.3
 
 
+def test_a_run_notes_the_ids_that_its_model_never_writes(tmp_path):
+    """Its training leaves them out of the label smoothing."""
+    from keras_transformer.recipes.build import build_model
+    from keras_transformer.recipes.imported import write_run
+
+    tokenizer = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=50)
+    sizes = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 24}
+    model = Transformer(50, logits_bias=True, **sizes)
+    model.build()
+    bias = model.target_embedding.bias
+    bias.assign([-1e9 if index in (2, 7) else -9.0 for index in range(50)])
+    write_run(tmp_path, "marian", Translator(model, tokenizer))
+    kept = read_imported(tmp_path)
+    assert kept["unused_ids"] == [2, 7]
+    settings = Settings.from_preset(start_from=str(tmp_path), train=("a.tsv",))
+    assert settings.label_smoothing > 0
+    made = build_model(settings, imported=kept["model"], unused_ids=kept["unused_ids"])
+    assert made.loss.unused_ids == model.unused_ids == (2, 7)
+
+
 @pytest.fixture
 def files(tmp_path):
     """The options that name texts to train on."""

@@ -36,6 +36,26 @@ def test_class_weights_by_position_are_refused_too():
     assert "batch_size" in inspect.signature(model.fit).parameters
 
 
+def test_smoothing_of_ids_that_the_model_never_writes_is_refused():
+    sizes = {"num_layers": 1, "d_model": 4, "num_heads": 1, "d_ff": 4}
+    model = Transformer(9, logits_bias=True, **sizes)
+    assert model.unused_ids == ()  # not built yet
+    model.build()
+    assert model.unused_ids == ()
+    model.target_embedding.bias.assign([0, -9, -1e9, 0, 0, 0, 0, 0, -1e9])
+    assert model.unused_ids == (2, 8)
+    model.compile("sgd", MaskedCrossentropy(0.1, unused_ids=[2]))
+    with pytest.raises(ValueError, match="`unused_ids` of the loss must have the 1 ids") as caught:
+        model.fit((IDS, IDS), IDS)
+    assert "unused_ids=model.unused_ids). Received: unused_ids=[2]" in str(caught.value)
+    for loss in (MaskedCrossentropy(), MaskedCrossentropy(0.1, unused_ids=model.unused_ids)):
+        model.compile("sgd", loss)
+        labels = np.where(IDS == 2, 3, IDS)
+        history = model.fit((IDS, IDS), labels, verbose=0).history
+        assert history["loss"][0] < 20
+    assert model.unused_ids == (2, 8)
+
+
 def test_a_table_of_the_ids_weights_is_what_to_give_instead():
     weight_of_id = np.ones(9, "float32")
     weight_of_id[5:] = 0.0  # no label counts but 2: the first of each sentence
