@@ -37,6 +37,12 @@ DTYPES: dict[int, np.dtype] = dict(
     )
 )
 DTYPES_BY_SIZE: dict[int, np.dtype] = {1: np.dtype("i1"), 2: np.dtype("<i2"), 4: np.dtype("<f4")}
+# Settings that files of revisions before 5 have once, for both sides.
+OLD_REVISIONS = range(5)
+OLD_SETTINGS = {
+    "encoder": ("num_heads", "pre_norm", "activation", "embeddings_merge"),
+    "decoder": ("num_heads", "pre_norm", "activation", "alignment_layer", "alignment_heads"),
+}
 OLD_INT16_SCALE = np.float32(1000)  # of weights in files that hold no scale
 
 
@@ -48,6 +54,7 @@ class CTranslate2File(TensorFile):
         kind: the model's class in CTranslate2, such as "TransformerSpec".
         revision: of the class's layout of variables.
         aliases: the variable that each other name stands for.
+        old_settings: the variables of an old revision that each side has under a name of its own.
 
     Args:
         path: of the file.
@@ -70,6 +77,9 @@ class CTranslate2File(TensorFile):
                 self.kind, self.revision = reader.text(), reader.number("I")
                 tensors = _variables(path, reader, self.version)
                 self.aliases = _aliases(reader, tensors) if self.version >= 3 else {}
+                own = _old_settings(tensors) if self.revision in OLD_REVISIONS else {}
+                self.old_settings = set(own.values())
+                self.aliases |= own
                 if reader.left:
                     raise ValueError(
                         "the file must end behind its variables. "
@@ -211,3 +221,9 @@ def _aliases(reader: _Fields, tensors: dict[str, StoredTensor]) -> dict[str, str
         if scale in tensors and f"{alias}_scale" not in taken:
             taken[f"{alias}_scale"] = aliases[f"{alias}_scale"] = scale
     return aliases
+
+
+def _old_settings(tensors: dict[str, StoredTensor]) -> dict[str, str]:
+    """Gives the settings of both sides a name on each side, as CTranslate2 does."""
+    names = {f"{side}/{name}": name for side, names in OLD_SETTINGS.items() for name in names}
+    return {own: name for own, name in names.items() if name in tensors and own not in tensors}

@@ -37,8 +37,9 @@ CONFIG: dict[str, Any] = {
     "decoder_start_token": "<s>",
     "add_source_bos": False,
     "add_source_eos": False,
-    "layer_norm_epsilon": 1e-5,
+    "layer_norm_epsilon": None,  # NORM_EPSILON
 }
+NORM_EPSILON, RMS_NORM_EPSILON = 1e-5, 1e-6  # of a model that does not say it
 SINUSOIDS: list[dict[str, Any]] = [
     {"layout": layout, "frequencies": frequencies, "first_position": first}
     for first in (0, 1, 2)
@@ -90,9 +91,8 @@ def read_config(directory: Path, file: CTranslate2File) -> dict[str, Any]:
             f"{directory}: `add_source_bos` must be false, because a `Translator` puts nothing "
             "before sources. Received: true"
         )
-    if config["layer_norm_epsilon"] is None:
-        config["layer_norm_epsilon"] = CONFIG["layer_norm_epsilon"]
-    checked_number(path, "layer_norm_epsilon", config["layer_norm_epsilon"], 1e-12, 1)
+    if config["layer_norm_epsilon"] is not None:
+        checked_number(path, "layer_norm_epsilon", config["layer_norm_epsilon"], 1e-12, 1)
     for name in ("unk_token", "bos_token", "eos_token", "decoder_start_token"):
         if not isinstance(config[name], str):
             raise ValueError(f"{path}: `{name}` must be a string. Received: {shown(config[name])}")
@@ -147,6 +147,9 @@ def model_options(
                 f"Received: {value} and {decoder[name]}"
             )
     d_model = file[EMBEDDINGS["decoder"][0]].shape[1]
+    epsilon = config["layer_norm_epsilon"]
+    if epsilon is None:
+        epsilon = RMS_NORM_EPSILON if encoder["rms_norm"] else NORM_EPSILON
     return {
         **{name: value for name, value in encoder.items() if name not in own},
         "d_model": d_model,
@@ -157,7 +160,7 @@ def model_options(
         "d_ff": encoder["d_ff"],
         "decoder_d_ff": decoder["d_ff"],
         "position": read_positions(file, d_model),
-        "norm_epsilon": config["layer_norm_epsilon"],
+        "norm_epsilon": epsilon,
         "tie_output": same(file, EMBEDDINGS["decoder"][0], PROJECTION),
         "logits_bias": new_output or PROJECTION_BIAS in file,
     }
@@ -168,7 +171,8 @@ def refuse_settings(file: CTranslate2File) -> None:
     for name, stored in file.items():
         if stored.size == 1 and not stored.shape and not name.endswith("_scale"):
             known = READ.fullmatch(name) or WITHOUT_EFFECT.fullmatch(name)
-            if not known and not OLD_CONFIG.fullmatch(name):
+            is_old = OLD_CONFIG.fullmatch(name) or name in file.old_settings
+            if not known and not is_old:
                 raise ValueError(
                     f"{file.path}: must not have the setting {name}, which a `Transformer` does "
                     f"not have. Received: {name}={setting(file, name, None)}"

@@ -13,7 +13,11 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.interop import load_ctranslate2, save_ctranslate2
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
-from keras_transformer.layers import LearnedPositionalEncoding, PositionalEncoding
+from keras_transformer.layers import (
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    RotaryPositionalEncoding,
+)
 from keras_transformer.serving import Translator
 from tests.interop.weight_files import ctranslate2_of
 from tests.selection import spread
@@ -470,6 +474,81 @@ def test_old_files_say_their_settings_in_variables(right, tmp_path):
     table = np.array(model.target_embedding.embedding.embeddings)
     np.testing.assert_array_equal(table[model.bos_id], table[model.eos_id])
     assert model.norm_epsilon == 1e-5
+
+
+BOTH = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer")
+BOTH += ("alignment_heads",)
+
+
+def old_arrays(arrays):
+    """Arrays as files of revisions 3 and 4 have them: settings of both sides stand once."""
+    found = {}
+    for name, values in arrays.items():
+        last = name.rpartition("/")[2]
+        found[last if name.count("/") == 1 and last in BOTH else name] = values
+    return found
+
+
+@pytest.mark.parametrize("revision", [3, 4])
+def test_old_revisions_have_the_settings_of_both_sides_once(revision, tmp_path):
+    # Another activation, number of heads and place of the norms than a file without them has.
+    options = {"activation": "silu", "norm_first": False, "logits_bias": True}
+    save_ctranslate2(our_translator(4, **options), tmp_path / "new")
+    file = CTranslate2File(tmp_path / "new" / "model.bin")
+    arrays = old_arrays({name: file.read(name) for name in file})
+    assert {"num_heads", "activation"} <= set(arrays)
+    assert not {"encoder/num_heads", "decoder/activation"} & set(arrays)
+    path = tmp_path / "old"
+    shutil.copytree(tmp_path / "new", path)
+    (path / "model.bin").write_bytes(ctranslate2_of(arrays, revision=revision))
+    translator = load_ctranslate2(path, tokenization="characters", jit_compile=False)
+    sources, targets = some_texts(1), some_texts(2)
+    theirs = their_scores(engine(path), sources, targets)
+    assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
+    assert translator.model.num_heads == HEADS
+    # Newer revisions have no such names.
+    (path / "model.bin").write_bytes(ctranslate2_of(arrays, revision=5))
+    with pytest.raises(ValueError, match="must not have the setting activation"):
+        load_ctranslate2(path, tokenization="characters")
+
+
+def test_a_genuine_model_in_an_old_revision_writes_the_same_names(shared, tmp_path):
+    path = tmp_path / "old"
+    shutil.copytree(shared("data/ctranslate2/aren_transliteration"), path)
+    file = CTranslate2File(path / "model.bin")
+    arrays = {name: file.read(name) for name in file}
+    arrays |= {"num_heads": np.array(8, "int8"), "pre_norm": np.array(1, "int8")}
+    arrays |= {"activation": np.array(0, "int8"), "embeddings_merge": np.array(0, "int8")}
+    arrays |= {"alignment_layer": np.array(-1, "int16"), "alignment_heads": np.array(1, "int16")}
+    (path / "model.bin").write_bytes(ctranslate2_of(arrays, version=5, revision=4))
+    names = list(NAMES)[:2]
+    result = engine(path).translate_batch([list(name) for name in names])
+    assert ["".join(answer.hypotheses[0]) for answer in result] == FOUND[:2]
+    translator = load_ctranslate2(path, tokenization="characters", jit_compile=False)
+    assert translator(names) == FOUND[:2]
+
+
+@pytest.mark.parametrize(("rms_norm", "expected"), [(False, 1e-5), (True, 1e-6)])
+def test_norms_without_an_epsilon_have_that_of_their_kind(rms_norm, expected, tmp_path):
+    path = tmp_path / "made"
+    options = {"rms_norm": rms_norm, "norm_epsilon": 1e-3, "logits_bias": True}
+    # Small embeddings with nothing added, where the epsilon is much of a norm.
+    options |= {"scale_embeddings": False, "norm_first": True, "tie_output": False}
+    options["position"] = RotaryPositionalEncoding()
+    made = our_translator(5, num_layers=1, **options)
+    table = made.model.source_embedding.embedding.embeddings
+    table.assign(np.array(table) * 0.005)
+    save_ctranslate2(made, path)
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    sources, targets = some_texts(1), some_texts(2)
+    for change in ({"layer_norm_epsilon": None}, {}):
+        kept = {name: value for name, value in config.items() if name != "layer_norm_epsilon"}
+        (path / "config.json").write_text(json.dumps(kept | change), encoding="utf-8")
+        translator = load_ctranslate2(path, tokenization="characters", jit_compile=False)
+        assert translator.model.norm_epsilon == expected
+    theirs = their_scores(engine(path), sources, targets)
+    assert largest_difference(our_scores(translator, sources, targets), theirs) < 1e-4
+    assert largest_difference(our_scores(made, sources, targets), theirs) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["config.json", "shared_vocabulary.json"])

@@ -194,19 +194,22 @@ def variable(name, array, version=6, dims=None, num_bytes=None):
     return text(name) + head + array.tobytes()
 
 
-def ctranslate2_bytes(variables, aliases=(), version=6, count=None, kind="TransformerSpec"):
+def ctranslate2_bytes(
+    variables, aliases=(), version=6, count=None, kind="TransformerSpec", revision=7
+):
     """Gives a `model.bin` of variables as `variable` gives them."""
     count = len(variables) if count is None else count
-    data = struct.pack("<I", version) + text(kind) + struct.pack("<II", 7, count)
+    data = struct.pack("<I", version) + text(kind) + struct.pack("<II", revision, count)
     data += b"".join(variables)
     if version >= 3:
         data += struct.pack("<I", len(aliases)) + b"".join(text(a) + text(b) for a, b in aliases)
     return data
 
 
-def ctranslate2_of(arrays, version=6):
+def ctranslate2_of(arrays, version=6, **options):
     """Gives the right `model.bin` of arrays."""
-    return ctranslate2_bytes([variable(n, a, version) for n, a in arrays.items()], version=version)
+    variables = [variable(n, a, version) for n, a in arrays.items()]
+    return ctranslate2_bytes(variables, version=version, **options)
 
 
 def read_all(tensors):
