@@ -1,4 +1,4 @@
-"""Sums over the replicas of a `tf.distribute` strategy; each computes a part of a batch.
+"""Sums over the replicas of a `tf.distribute` strategy, each of which has a part of a batch.
 
 There is nothing to sum elsewhere: under `keras.distribution` on JAX every array is the whole one.
 """
@@ -18,6 +18,12 @@ def count_replicas() -> int:
     import tensorflow as tf
 
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def replica_index() -> int | Tensor:
+    """Returns the number of the replica that calls, from 0 on; 0 outside a replica."""
+    replica = _current_replica()
+    return 0 if replica is None else replica.replica_id_in_sync_group
 
 
 def sum_over_replicas(value: Tensor) -> Tensor:

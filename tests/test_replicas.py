@@ -101,6 +101,14 @@ def test_replicas_of_a_loop_of_ones_own_have_equal_shares_of_the_loss(results):
 
 
 @on_tensorflow
+@pytest.mark.parametrize("name", ["dropout", "computed twice"])
+def test_each_replica_drops_elements_of_its_own(results, name):
+    outside, first, second = map(np.array, results["dropped"][name])
+    assert np.mean(np.isclose(first, second)) < 0.7
+    np.testing.assert_allclose(first, outside, atol=1e-6)  # the first has the bits of one device
+
+
+@on_tensorflow
 def test_accumulation_is_refused_by_our_optimizer_and_by_our_models(results):
     for message in results["refusals"]:
         assert "`gradient_accumulation_steps` must be None" in message

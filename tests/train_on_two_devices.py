@@ -24,6 +24,9 @@ from keras_transformer import (
     TokenCount,
     Transformer,
 )
+from keras_transformer.layers import Encoder
+from keras_transformer.layers.dropout import Dropout
+from tests.backends import randomise
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -208,6 +211,19 @@ def shares(strategy):
     return {"whole": whole, "parts": [float(part) for part in parts], "outside": outside}
 
 
+def dropped(strategy, make_layer):
+    """What a layer with dropout makes of the same inputs: in a call outside, and in each replica."""
+    found, inputs = [], np.ones((1, 64, 2), "float32")
+    for run in (lambda call: [call()], lambda call: strategy.run(tf.function(call)).values):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            layer = make_layer()
+            layer.build(inputs.shape)
+            randomise(layer)
+        found += [part.numpy().tolist() for part in run(lambda: layer(inputs, training=True))]
+    return found
+
+
 @contextlib.contextmanager
 def data_parallel():
     keras.distribution.set_distribution(keras.distribution.DataParallel())
@@ -228,6 +244,13 @@ def main():
         two = mirrored_strategy()
         scope = two.scope
         results["shares"] = shares(two)
+        results["dropped"] = {
+            name: dropped(two, make_layer)
+            for name, make_layer in {
+                "dropout": lambda: Dropout(0.5, seed=1),
+                "computed twice": lambda: Encoder(1, 1, 4, dropout=0.5, remat=True),
+            }.items()
+        }
         results["refusals"] = [
             refusal(two, FusedAdam, functional_model),
             refusal(two, keras.optimizers.SGD, small_transformer),

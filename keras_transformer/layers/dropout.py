@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.arguments import BooleanMask, Tensor, plain
+from keras_transformer.replicas import replica_index
 
 __all__ = ["Dropout"]
 
@@ -20,6 +21,8 @@ SEEDS = ContextVar("SEEDS", default=None)
 WORD = "int32" if keras.backend.backend() == "torch" else "uint32"
 FACTORS: Any = np.array([0x7FEB352D, 0x846CA68B], "uint32").astype(WORD)
 SHIFTS: Any = (16, 15)
+# So many training calls later a replica would draw as the next one did.
+CALLS_BETWEEN_REPLICAS = 2**24
 
 
 @contextmanager
@@ -43,8 +46,9 @@ class Dropout(keras.layers.Dropout):
     model. The hash is a few integer operations that compilers merge with what reads the output. It
     mixes the position with a key, the result with a second key, and mixes again. Keys follow from
     the layer's seed and from the number of its training calls, so layers and steps have masks of
-    their own. The same seed gives the same masks on every backend. A hash of 32 bits decides for
-    two elements, by half of its bits each, so the rate is a multiple of 1/65536.
+    their own, and so have the replicas of a `tf.distribute` strategy. The same seed gives the same
+    masks on every backend. A hash of 32 bits decides for two elements, by half of its bits each, so
+    the rate is a multiple of 1/65536.
 
     Args:
         rate: share of the elements to drop, in [0, 1].
@@ -88,10 +92,18 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         return scaled_where(self.kept(inputs), inputs, 1.0 / (1.0 - self.rate))
 
+    def next_seed(self) -> Tensor:
+        """Draws the seed of the next training call, integers (2,); each replica has its own."""
+        seed, replica = self.seed_generator.next(), replica_index()
+        if isinstance(replica, int) and not replica:
+            return seed
+        # Its second number counts the calls.
+        return seed + ops.cast(ops.stack([0, replica]), seed.dtype) * CALLS_BETWEEN_REPLICAS
+
     def kept(self, inputs: Tensor) -> BooleanMask:
         """Returns which elements of `inputs` this training call keeps; the next has others."""
         seeds = SEEDS.get()
-        seed = self.seed_generator.next() if seeds is None else seeds[id(self)]
+        seed = self.next_seed() if seeds is None else seeds[id(self)]
         shape = ops.shape(inputs)
         size = math.prod(shape)
         words = random_words(seed, (size + 1) // 2)

@@ -105,7 +105,7 @@ def rematerialized(
     seeds = None
     if training:
         dropouts = [part for part in layer._flatten_layers() if isinstance(part, Dropout)]
-        seeds = {id(part): part.seed_generator.next() for part in dropouts if part.rate}
+        seeds = {id(part): part.next_seed() for part in dropouts if part.rate}
     present = [tensor for tensor in tensors if tensor is not None]
 
     def compute(*tensors: Tensor) -> Tensor:

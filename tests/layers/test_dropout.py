@@ -62,6 +62,25 @@ def test_steps_and_layers_are_independent():
     assert (np.abs(found) > 4).sum() <= 10  # 2.2 are expected
 
 
+def test_each_replica_drops_elements_of_its_own(monkeypatch):
+    first, again, second, third = (
+        masks_of_replica(number, monkeypatch) for number in (None, 0, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    rows = [*first, *second, *third]
+    for place, row in enumerate(rows):
+        for other in rows[:place]:
+            assert abs(correlation(row, other)) < 4.5 / np.sqrt(len(row))
+
+
+def masks_of_replica(number, monkeypatch):
+    """What the first two training calls of a replica keep; None is outside of one."""
+    with monkeypatch.context() as patch:
+        if number is not None:
+            patch.setattr("keras_transformer.layers.dropout.replica_index", lambda: number)
+        return masks(Dropout(0.3, seed=3), 2)
+
+
 def test_each_element_is_dropped_as_often_over_the_steps():
     kept = masks(Dropout(0.5, seed=5), 100, shape=(512,))
     counts = kept.sum(axis=0)
