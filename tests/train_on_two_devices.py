@@ -4,6 +4,7 @@ A process of its own runs it: the two devices are made before TensorFlow or JAX 
 """
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -212,7 +213,7 @@ def shares(strategy):
 
 
 def dropped(strategy, make_layer):
-    """What a layer with dropout makes of the same inputs: in a call outside, and in each replica."""
+    """What a layer with dropout makes of the same inputs, in a call outside and in each replica."""
     found, inputs = [], np.ones((1, 64, 2), "float32")
     for run in (lambda call: [call()], lambda call: strategy.run(tf.function(call)).values):
         keras.utils.set_random_seed(1)
@@ -220,7 +221,8 @@ def dropped(strategy, make_layer):
             layer = make_layer()
             layer.build(inputs.shape)
             randomise(layer)
-        found += [part.numpy().tolist() for part in run(lambda: layer(inputs, training=True))]
+        call = functools.partial(layer, inputs, training=True)
+        found += [part.numpy().tolist() for part in run(call)]
     return found
 
 
