@@ -158,6 +158,17 @@ def test_it_ends_with_the_figures_and_json_has_them(command, tmp_path, monkeypat
     assert "from Keras" in err
 
 
+def test_a_run_needs_its_start_only_to_begin(command, run_directory, monkeypatch, tmp_path):
+    trained = []
+    monkeypatch.setattr(train, "train_here", lambda program, *given: trained.append(given) or {})
+    given = ["--train", __file__, "--start-from", tmp_path / "gone"]
+    status, _, err = command("train", *given, "--output", run_directory)
+    assert (status, len(trained)) == (0, 1), err
+    status, _, err = command("train", *given, "--output", tmp_path / "new")
+    assert (status, len(trained)) == (1, 1)
+    assert "gone: there is no such directory" in err
+
+
 def test_ctrl_c_says_how_to_go_on(command, tmp_path, monkeypatch):
     from keras_transformer.recipes import training
 
