@@ -36,6 +36,7 @@ from keras_transformer.interop.hugging_face_search import (
 )
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import NAMES, open_tensors
+from keras_transformer.interop.vocabulary_files import read_sentencepiece_pieces
 from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
@@ -43,7 +44,6 @@ from keras_transformer.serving import Translator
 from keras_transformer.serving.translator import LONGEST_SOURCE
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.piece_ids import LANGUAGE_CODE
-from keras_transformer.text.sentencepiece_tokenizer import model_pieces
 
 # Ids of config.json, and how tokenizer_config.json and vocabularies name the tokens unless told.
 SPECIAL_TOKENS = {"eos_token_id": ("eos_token", "</s>"), "pad_token_id": ("pad_token", "<pad>")}
@@ -299,7 +299,7 @@ def read_multilingual_tokenizer(
                 f"{directory / 'tokenizer_config.json'}: `legacy_behaviour` must be false, because "
                 "a `Translator` puts the code of a language before a source. Received: true"
             )
-        pieces = model_pieces(path.read_bytes())
+        pieces = read_sentencepiece_pieces(path)
         vocabulary = checked_ids(path, {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}, config)
         vocabulary |= {piece: index + 1 for index, piece in enumerate(pieces) if index >= 3}
     tags = language_codes(directory, len(vocabulary))
@@ -359,10 +359,10 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
         for name in ("extra_special_tokens", "additional_special_tokens"):
             part = read_part(path, settings, name, (list, dict))
             listed = listed or [*(part.values() if isinstance(part, dict) else part)]
-    pieces = [read_piece(piece) for piece in listed]
+    special = [read_piece(piece) for piece in listed]
     if not found:
-        found = {piece: first_id + index for index, piece in enumerate(pieces)}
-    words = {piece for piece, token in added if token.special is not True} - {*pieces}
+        found = {piece: first_id + index for index, piece in enumerate(special)}
+    words = {piece for piece, token in added if token.special is not True} - {*special}
     codes = behind(first_id, found)
     check_no_words(directory, [p for p in codes if p in words and not LANGUAGE.fullmatch(p)])
     if not codes and tokenizer_settings(directory).get("language_codes") == "m2m100":

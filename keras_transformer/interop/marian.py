@@ -14,13 +14,11 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Search
 from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
 from keras_transformer.interop.files import (
     MAX_BEAMS,
-    MAX_VOCABULARY,
     checked_directory,
     checked_flag,
     checked_integer,
     checked_number,
     file_beside,
-    read_bytes,
     read_text,
     shown,
 )
@@ -35,12 +33,14 @@ from keras_transformer.interop.tokenizers import (
     make_tokenizers,
     sentencepiece_files,
 )
-from keras_transformer.interop.vocabulary_files import read_marian_vocabulary
+from keras_transformer.interop.vocabulary_files import (
+    read_marian_vocabulary,
+    read_sentencepiece_pieces,
+)
 from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
-from keras_transformer.text.sentencepiece_tokenizer import model_pieces
 
 MODEL_YML = "special:model.yml"
 NORM_EPSILON = 1e-6
@@ -233,8 +233,7 @@ def number_sides(
                 f"Received: {path.name}"
             )
         if path.suffix == ".spm":
-            pieces = model_pieces(read_bytes(path, MAX_VOCABULARY))
-            ids = {piece: index for index, piece in enumerate(pieces)}
+            ids = {piece: index for index, piece in enumerate(read_sentencepiece_pieces(path))}
         else:
             ids = read_marian_vocabulary(path)
         if not ids or max(ids.values()) >= size:

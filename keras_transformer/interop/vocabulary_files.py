@@ -1,11 +1,18 @@
-"""Reads the vocabularies that Marian and CTranslate2 keep beside a model."""
+"""Reads the vocabularies that Marian, CTranslate2 and NLLB keep beside a model."""
 
 import re
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from keras_transformer.interop.files import MAX_VOCABULARY, read_json, read_text, shown
+from keras_transformer.interop.files import (
+    MAX_VOCABULARY,
+    read_bytes,
+    read_json,
+    read_text,
+    shown,
+)
+from keras_transformer.text.sentencepiece_tokenizer import model_pieces
 
 # What follows a backslash in a double-quoted key, as YAML has it.
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.?)", re.DOTALL)
@@ -86,6 +93,15 @@ def read_ctranslate2_vocabulary(path: str | PathLike[str]) -> list[str]:
     if all(line.endswith("\r") for line in lines):
         lines = [line[:-1] for line in lines]
     return lines
+
+
+def read_sentencepiece_pieces(path: str | PathLike[str]) -> list[str]:
+    """Returns the pieces by id of a sentencepiece model, or raises `ValueError` with its path."""
+    model = read_bytes(path, MAX_VOCABULARY)
+    try:
+        return model_pieces(model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _yaml_pairs(path: Path, text: str) -> Iterator[tuple[str, int]]:

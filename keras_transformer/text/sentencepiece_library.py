@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from keras_transformer.text.tokenizer import Tokenizer
 
-TYPES = ("NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE")  # numbered from 1
+TYPES = ("NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE")
+TYPES_BY_NUMBER = dict(enumerate(TYPES, start=1))
 SPACE_MARK = "\u2581"  # as sentencepiece writes a space
 
 
@@ -110,15 +111,27 @@ class PieceTypes(NamedTuple):
 
 
 def read_types(model: bytes) -> PieceTypes:
-    """Returns the `PieceTypes` of a serialized model, read without the library."""
+    """Returns the `PieceTypes` of a serialized model, read without the library.
+
+    Raises:
+        ValueError: when a field has a form or a value that no model of sentencepiece has. The
+            library reads over some of them, such as the groups of old messages.
+    """
     types = []
     special = {"pad_id": "<pad>", "bos_id": "<s>", "eos_id": "</s>"}
     numbers = {48: "pad_id", 46: "bos_id", 47: "eos_id"}  # of TrainerSpec
-    for number, message in fields(model):
-        if number == 1:  # of ModelProto: pieces
-            types.append(TYPES[read_type(message) - 1])
-        elif number == 2:  # trainer_spec
-            special |= {numbers[n]: value.decode() for n, value in fields(message) if n in numbers}
+    try:
+        for number, message in fields(model):
+            if number == 1:  # of ModelProto: pieces
+                types.append(TYPES_BY_NUMBER[read_type(message)])
+            elif number == 2:  # trainer_spec
+                found = {numbers[n]: value for n, value in fields(message) if n in numbers}
+                special |= {name: value.decode() for name, value in found.items()}
+    except (AttributeError, IndexError, KeyError, TypeError, UnicodeDecodeError):
+        raise ValueError(
+            "`model` must be a serialized sentencepiece model. "
+            f"Received: model={model[:20]!r}... of {len(model)} bytes"
+        ) from None
     return PieceTypes(types, special)
 
 

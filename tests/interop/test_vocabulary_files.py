@@ -1,4 +1,4 @@
-"""Vocabularies of Marian and CTranslate2 are read as these programs write them."""
+"""Vocabularies of Marian, CTranslate2 and NLLB are read as these programs write them."""
 
 import json
 
@@ -7,6 +7,7 @@ import pytest
 from keras_transformer.interop.vocabulary_files import (
     read_ctranslate2_vocabulary,
     read_marian_vocabulary,
+    read_sentencepiece_pieces,
 )
 from tests.interop.weight_files import refusal
 
@@ -132,6 +133,11 @@ def test_a_json_list_is_tokens(tmp_path):
 )
 def test_a_wrong_vocabulary_of_ctranslate2_is_refused(tmp_path, name, data, message):
     assert message in refusal(read_ctranslate2_vocabulary, tmp_path / name, data)
+
+
+def test_a_damaged_sentencepiece_model_is_refused_with_its_path(tmp_path):
+    message = refusal(read_sentencepiece_pieces, tmp_path / "sentencepiece.bpe.model", b"text")
+    assert message.startswith("`model` must be a serialized sentencepiece model")
 
 
 def test_a_genuine_vocabulary_is_read(shared):

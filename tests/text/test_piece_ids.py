@@ -216,6 +216,40 @@ def test_a_file_that_is_no_model_raises_with_its_name(tmp_path):
         SentencePieceTokenizer.from_file(path)
 
 
+def field(number, kind, data=b""):
+    """A field of a protocol buffer message: its number and form in two bytes, and its bytes."""
+    key = number << 3 | kind
+    return bytes([key & 127 | 128, key >> 7]) + data
+
+
+def piece(*fields):
+    """A piece of a sentencepiece model: "zzz" with a score, and other fields."""
+    message = b"\x0a\x03zzz\x15\0\0\0\0" + b"".join(fields)
+    return field(1, 2, bytes([len(message)]) + message)
+
+
+HOSTILE = {
+    "a group": field(100, 3) + field(100, 4),
+    "a group in a piece": piece(field(100, 3), field(100, 4)),
+    "a type of 0": piece(field(3, 0, b"\0")),
+    "a type of 99": piece(field(3, 0, b"\x63")),
+    "a type that is text": piece(field(3, 2, b"\1a")),
+    "a name that is a number": field(2, 2, b"\3" + field(46, 0, b"\1")),
+    "a name that is no text": field(2, 2, b"\4" + field(46, 2, b"\1\xff")),
+    "a piece that is a number": field(1, 0, b"\1"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_model_with_odd_fields_raises_with_its_name(name, tmp_path):
+    # The library itself reads over most of them.
+    path = tmp_path / "odd.model"
+    path.write_bytes(MODEL + HOSTILE[name])
+    with pytest.raises(ValueError, match="odd.model: `model` must be a serialized") as caught:
+        SentencePieceTokenizer.from_file(path)
+    assert f" of {len(MODEL + HOSTILE[name])} bytes" in str(caught.value)
+
+
 def test_an_unknown_tag_raises_with_those_there_are():
     tokenizer = SentencePieceTokenizer(MODEL, tags=[f"<{n}>" for n in range(7)])
     message = r"one of the tokenizer's 7 `tags`: <0>, <1>, <2>, <3>, <4>, \.\.\.\. Received: '<9>'"
