@@ -165,7 +165,7 @@ def input_conventions(translator: "Translator") -> list[str]:
         what, parts = "sentence", ""
     else:
         inputs.append("A text that fits is read whole, whatever sentences it has.")
-    longest = translator.max_source_length - translator.source_eos
+    longest = translator.string_functions.splitter.longest
     inputs.append(
         f"A {what} of more than {longest} tokens is divided{parts}. The outputs of the parts are "
         f"joined by {translator.separator!r}."

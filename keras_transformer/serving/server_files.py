@@ -48,7 +48,8 @@ def warm_up_requests(translator: "Translator") -> Iterator[tuple[str, dict[str, 
     signatures get one short text.
     """
     shapes = translator.id_functions.shapes
-    num_special = 1 if translator.source_tag is None else 2
+    # A longer text than the splitter's longest would be divided, and meet other shapes.
+    num_special = translator.max_source_length - translator.string_functions.splitter.longest
     texts = texts_of_lengths(translator.source_tokenizer, shapes.lengths, num_special)
     for text, rows in zip(texts, shapes.row_limits, strict=True):
         if text is not None:
@@ -75,7 +76,7 @@ def texts_of_lengths(
 ) -> list[str | None]:
     """Returns for each size a text of as many tokens, or of more than the last size.
 
-    `num_special` of the tokens are added to those of the text: `eos_id`, and a tag.
+    `num_special` of the tokens are kept free for what is added to a text: `eos_id`, and a tag.
 
     A text is a piece of the vocabulary, repeated; None where no piece gives such a text.
     """

@@ -81,6 +81,13 @@ def test_lengths_and_sentences_are_those_of_the_translator():
     assert divides["output"][-1] == "At most 50 tokens more than were read."
 
 
+def test_the_longest_text_leaves_room_for_a_tag_and_the_end():
+    tagged = SentencePieceTokenizer(SUBWORDS(TEXTS, 60, **FITS).model, tags=["<de>"])
+    for options in ({}, {"source_tag": "<de>"}):
+        found = conventions(tagged, max_source_length=33, **options)
+        assert found["input"][-1].startswith("A text of more than 31 tokens is divided")
+
+
 def test_the_card_says_what_was_given_and_what_the_export_is(exported):
     card = json.loads((exported / "assets.extra" / "model_card.json").read_text(encoding="utf-8"))
     assert {name: card[name] for name in CARD} == CARD

@@ -37,16 +37,21 @@ def test_the_warm_up_requests_are_answered_and_compile_every_signature(exported)
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_warm_up_meets_every_shape():
+@pytest.mark.parametrize("tags", [None, [], ["<de>"]])
+def test_warm_up_meets_every_shape(tags):
     tokenizer = CharacterTokenizer.train(["abc"])
+    if tags is not None:
+        trained = SentencePieceTokenizer.train(["one two three four"] * 5, 40, shrink_to_fit=True)
+        tokenizer = SentencePieceTokenizer(trained.model, tags=tags)
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
-    sizes = {"max_length": 2, "max_source_length": 32, "max_batch_tokens": 32}
+    sizes = {"max_length": 2, "max_source_length": 32, "max_batch_tokens": 64}
     own = Translator(model, tokenizer, search=GreedySearch(), **sizes, jit_compile=False)
     for name, inputs in warm_up_requests(own):
         if name == "serving_default":
-            own.string_functions.serving_default(tf.constant(inputs["text"]))
+            answer = own.string_functions.serving_default(tf.constant(inputs["text"]))
+            assert not answer["truncated"].numpy().any()
     met = own.id_functions.search_ids.shapes_met.numpy()
-    assert np.count_nonzero(met) == len(own.shapes) == 3
+    assert np.count_nonzero(met) == len(own.shapes) == 5
 
 
 @pytest.mark.parametrize(
