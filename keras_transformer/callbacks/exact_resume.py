@@ -43,8 +43,9 @@ class ExactResume(keras.callbacks.Callback):
     rounding, as that callback swaps by adding.
 
     What other callbacks remember, as how long `ReduceLROnPlateau` has waited, is not part of the
-    state. An epoch is not saved when a callback ends it before its last batch, as `TerminateOnNaN`
-    does. It is not saved either when its loss is not a number. Run again, `fit` begins it anew.
+    state. An epoch is not saved when a callback ends it before its last batch. Run again, `fit`
+    begins it anew. An epoch is saved whatever its loss is, NaN too. Put
+    `keras.callbacks.TerminateOnNaN` before this callback: the epoch that it ends is not saved.
 
     Of several processes give it to all. The first one writes; all read, so all must see the file.
 
@@ -105,7 +106,7 @@ class ExactResume(keras.callbacks.Callback):
             )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves the state, unless the epoch was left before its end."""
+        """Saves the state, unless a callback ended the epoch early, or at a loss of NaN."""
         if self.model.stop_training and not self._is_whole(logs or {}):
             return
         self.epoch, self._found = epoch + 1, True
