@@ -1,4 +1,4 @@
-"""Sums over the replicas of a `tf.distribute` strategy, each of which has a part of a batch.
+"""Sums over the replicas of a `tf.distribute` strategy; each computes a part of a batch.
 
 There is nothing to sum elsewhere: under `keras.distribution` on JAX every array is the whole one.
 """

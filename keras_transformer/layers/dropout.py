@@ -46,9 +46,9 @@ class Dropout(keras.layers.Dropout):
     model. The hash is a few integer operations that compilers merge with what reads the output. It
     mixes the position with a key, the result with a second key, and mixes again. Keys follow from
     the layer's seed and from the number of its training calls, so layers and steps have masks of
-    their own, and so have the replicas of a `tf.distribute` strategy. The same seed gives the same
-    masks on every backend. A hash of 32 bits decides for two elements, by half of its bits each, so
-    the rate is a multiple of 1/65536.
+    their own. Under a `tf.distribute` strategy each replica has its own, too. The same seed gives
+    the same masks on every backend. A hash of 32 bits decides for two elements, by half of its bits
+    each, so the rate is a multiple of 1/65536.
 
     Args:
         rate: share of the elements to drop, in [0, 1].
