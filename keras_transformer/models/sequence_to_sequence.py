@@ -30,6 +30,17 @@ from keras_transformer.replicas import refuse_accumulation
 EXTRA_LENGTH = 50
 
 
+def length_within(last: int | None, max_length: int) -> int:
+    """Returns `max_length`, or raises `ValueError` when a model's positions end before it."""
+    max_length = arguments.positive_integer("max_length", max_length)
+    if last is not None and max_length > last:
+        raise ValueError(
+            f"`max_length` must be at most {last}, the model's last position. "
+            f"Received: max_length={max_length}"
+        )
+    return max_length
+
+
 class ModelStep(PlainStep, Protocol):
     """The step function of a model, made for one batch, and the state before its first token.
 
@@ -226,7 +237,8 @@ class SequenceToSequence(Composite, keras.Model):
             source_ids: integers (batch, source), `eos_id` and padding included.
             search: a search of `keras_transformer.decoding`; `BeamSearch()` when None.
             max_length: largest number of output tokens, `eos_id` included; when None, 50 more
-                than the source has, padding not counted, as in the paper.
+                than the source has, padding not counted, as in the paper. It is at most
+                `longest_target`.
             prefix_ids: integers (batch, prefix), padded, with which the outputs must begin.
             length_limits: integers (batch,), each at least 1, a maximum length for each sentence
                 within `max_length`.
@@ -268,7 +280,7 @@ class SequenceToSequence(Composite, keras.Model):
                 source_ids, source_lengths, length_limits
             )
         else:
-            max_length = arguments.positive_integer("max_length", max_length)
+            max_length = length_within(self.longest_target, max_length)
         memory = self.encode(source_ids, training=False)
         output_rows = None
         if candidate_ids is not None:

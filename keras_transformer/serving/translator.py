@@ -14,7 +14,7 @@ from keras_transformer import arguments, processor
 from keras_transformer.decoding import BeamSearch, Search, Shortlist
 from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.lora import has_lora, merge_lora
-from keras_transformer.models.sequence_to_sequence import SequenceToSequence
+from keras_transformer.models.sequence_to_sequence import SequenceToSequence, length_within
 from keras_transformer.serving.export import export
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH, IdFunctions, powers_of_two
 from keras_transformer.serving.stored_copy import gains_by_columns
@@ -65,16 +65,7 @@ def check_tokenizer(side: str, tokenizer: Tokenizer, model: SequenceToSequence) 
 
 def checked_max_length(model: SequenceToSequence, max_length: int | None) -> int | None:
     """Returns `max_length`, or raises `ValueError` when the model's positions end before it."""
-    if max_length is None:
-        return None
-    max_length = arguments.positive_integer("max_length", max_length)
-    last = model.longest_target
-    if last is not None and max_length > last:
-        raise ValueError(
-            f"`max_length` must be at most {last}, the model's last position. "
-            f"Received: max_length={max_length}"
-        )
-    return max_length
+    return None if max_length is None else length_within(model.longest_target, max_length)
 
 
 def checked_max_source_length(model: SequenceToSequence, max_source_length: int | None) -> int:

@@ -183,7 +183,8 @@ def test_learned_positions_bound_the_output():
     model = built("learned")
     result = arrays(model.generate(SOURCE_IDS, GreedySearch()))
     assert result.ids.shape[-1] == 20
-    with pytest.raises(ValueError, match="length 21, max_length=20"):
+    message = "`max_length` must be at most 20, the model's last position. Received: max_length=21"
+    with pytest.raises(ValueError, match=message):
         model.generate(SOURCE_IDS, GreedySearch(), max_length=21)
 
 
