@@ -347,8 +347,8 @@ def language_codes(directory: Path, first_id: int) -> dict[str, int]:
     Versions of transformers write them into different files, with their ids or in their order.
 
     Raises:
-        ValueError: when there is none, or a word was added that is no code: a code is what text
-            never becomes.
+        ValueError: when there is none, or the files add a word, which a tag cannot be: text never
+            becomes a tag.
     """
     added = added_tokens(directory)
     found: dict[Any, Any] = {piece: token.index for piece, token in added}

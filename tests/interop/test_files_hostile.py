@@ -52,9 +52,7 @@ def many(hugging_face, tmp_path_factory):
     directory = tmp_path_factory.mktemp("many")
     shutil.copy(hugging_face / "source.spm", directory / "sentencepiece.bpe.model")
     config = {"model_type": "m2m_100", "pad_token_id": 1, "eos_token_id": 2}
-    (directory / "config.json").write_text(
-        json.dumps({**config, "decoder_start_token_id": 2}), "utf-8"
-    )
+    changed_json(directory / "config.json", {**config, "decoder_start_token_id": 2})
     return directory
 
 
