@@ -148,8 +148,9 @@ def test_speeds_of_the_distillation_stand_beside_the_teachers(tmp_path, capsys):
 
 def test_the_kept_results_are_each_once_and_name_no_place():
     for file in RESULTS.iterdir():
+        assert not re.search(r'["\s]/', file.read_text(encoding="utf-8")), file
+    for file in RESULTS.glob("*.jsonl"):
         text = file.read_text(encoding="utf-8")
-        assert '"/' not in text
         keys = ("experiment", "model", "similarity", "d_k", "options", "recipe", "seed")
         rows = [json.loads(line) for line in text.splitlines()]
         found = [json.dumps([row.get(key) for key in keys]) for row in rows]
