@@ -1,7 +1,7 @@
 """Beam search over a step function, with frozen finished hypotheses and an exact stop."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import keras
 from keras import ops
@@ -126,7 +126,11 @@ class BeamSearch(Search):
         diversity_penalty: lowers a token once for each time that earlier groups chose it at this
             step; from 0 to 1000. Scores stay the model's. With 0 all groups find the same.
         early_stopping: False stops as described. True stops as soon as `beam_size` hypotheses are
-            finished, in each group its share. That is sooner and may miss better ones.
+            finished, in each group its share. "current_length" waits for as many. It goes on while
+            `sum(log p(token_t)) / normaliser(current length)` of a live one is above the worst of
+            their scores. That is a guess: with a length penalty a live one may become better later.
+            Hugging Face calls this rule `early_stopping=False`. True and the guess stop sooner than
+            False, and may miss better hypotheses.
         **options: those of every search: `min_length`, `min_length_ratio`, `max_length_ratio`,
             `repetition_penalty`, `no_repeat_ngram_size`, `suppressed_ids`, `allowed_ids`,
             `return_alignments`, `renormalize`.
@@ -139,7 +143,8 @@ class BeamSearch(Search):
 
     Reference: Wu et al. 2016, "Google's Neural Machine Translation System", section 7; Vaswani
     et al. 2017, section 6.1 (beam 4, length penalty 0.6); Vijayakumar et al. 2016, "Diverse Beam
-    Search" (groups, Hamming diversity).
+    Search" (groups, Hamming diversity); transformers 5.24, `_check_early_stop_heuristic` of
+    `generation/utils.py` ("current_length").
 
     Example:
 
@@ -163,7 +168,7 @@ class BeamSearch(Search):
         coverage_penalty: float = 0.0,
         num_groups: int = 1,
         diversity_penalty: float = 0.0,
-        early_stopping: bool = False,
+        early_stopping: bool | Literal["current_length"] = False,
         length_formula: str = "wu",
         **options: Unpack[SearchOptions],
     ) -> None:
@@ -198,7 +203,9 @@ class BeamSearch(Search):
                 "`diversity_penalty` must be 0 for a single group. "
                 f"Received: diversity_penalty={diversity_penalty!r}, num_groups={num_groups}"
             )
-        self.early_stopping = arguments.boolean("early_stopping", early_stopping)
+        self.early_stopping = arguments.one_of(
+            "early_stopping", arguments.plain(early_stopping), (True, False, "current_length")
+        )
 
     @property
     def rows_per_sentence(self) -> int:
@@ -225,11 +232,17 @@ class BeamSearch(Search):
         start = self._first_beams(task, state)
         longest = self._length_normaliser(task, task.limits[:, None])
 
+        def active(now: Beams) -> Tensor:
+            if self.early_stopping == "current_length":
+                current = self._length_normaliser(task, ops.maximum(now.index, 1))
+                return self._active(now, current)
+            return self._active(now, longest)
+
         def unfinished(now: Beams) -> Tensor:
-            return ops.logical_and(now.index < task.max_length, ops.any(self._active(now, longest)))
+            return ops.logical_and(now.index < task.max_length, ops.any(active(now)))
 
         def advance(now: Beams) -> Beams:
-            return self._next_beams(task, now, self._active(now, longest))
+            return self._next_beams(task, now, active(now))
 
         end = self.loop(unfinished, advance, start)
         return end.written.read_back(task, end.pool, self.num_hypotheses)
@@ -293,20 +306,21 @@ class BeamSearch(Search):
         )
         return nest(beams, end)
 
-    def _active(self, now: Beams, longest: Tensor) -> Tensor:
+    def _active(self, now: Beams, normaliser: Tensor) -> Tensor:
         """Whether a live hypothesis of each group can be among the best: bool (batch, groups).
 
-        `longest` is the normaliser at each sentence's largest length.
+        `normaliser` divides its sum of log-probabilities: that at each sentence's largest length,
+        or that at the current one.
         """
         # -> (batch, groups)
         best_live = ops.max(self._by_group(now.log_probs), axis=-1, initial=2 * IMPOSSIBLE)
         worst_kept = ops.min(now.pool.scores, axis=-1, initial=0.0)
         alive = best_live > IMPOSSIBLE / 2
-        if self.early_stopping:
+        if self.early_stopping is True:
             return ops.logical_and(alive, worst_kept <= IMPOSSIBLE / 2)
         # A log-probability only falls, the largest normaliser brings it nearest to 0, and
         # coverage is at most 0.
-        return ops.logical_and(alive, best_live / longest > worst_kept)
+        return ops.logical_and(alive, best_live / normaliser > worst_kept)
 
     def _next_beams(self, task: Task, now: Beams, active: Tensor) -> Beams:
         """One decoding step: extends each hypothesis, and finishes those that ended.
@@ -354,10 +368,16 @@ class BeamSearch(Search):
             rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
             rows = ops.reshape(rows, (-1,))  # -> (batch * beam,)
             state = change_state(lambda part: ops.take(part, rows, axis=0), state)
+        ended = ended[:, :beams]
+        if self.early_stopping == "current_length":
+            # A group that has stopped stays so, though its live hypotheses may become better.
+            stopped = ops.logical_not(active)[..., None]  # -> (batch, groups, 1)
+            ended = ops.logical_or(self._by_group(ended), stopped)
+            ended = ops.reshape(ended, (batch, beams))  # -> (batch, beam)
         return Beams(
             index=index,
             tokens=ops.reshape(tokens[:, :beams], (-1,)),  # -> (batch * beam,)
-            log_probs=ops.where(ended[:, :beams], IMPOSSIBLE, log_probs[:, :beams]),
+            log_probs=ops.where(ended, IMPOSSIBLE, log_probs[:, :beams]),
             paths=paths[:, :beams],
             coverage=coverage,
             written=written,

@@ -41,7 +41,7 @@ class Options(NamedTuple):
     coverage_penalty: float = 0.0
     num_groups: int = 1
     diversity_penalty: float = 0.0
-    early_stopping: bool = False
+    early_stopping: bool | str = False
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -158,12 +158,25 @@ def beam_search(sentence, options):
             live[group] = best(going_on, size, lowered, differences)
             if not stopped[group]:
                 finished[group] += ended
-            stopped[group] |= options.early_stopping and len(finished[group]) >= size
+            stopped[group] |= stops(options, live[group], finished[group], size, differences)
     found = []
     for group in finished:
         kept = best(group, size, lambda hypothesis: score(options, hypothesis), differences)
         found += [hypothesis for hypothesis in kept if hypothesis.ids not in [f.ids for f in found]]
     return found, min(differences)
+
+
+def stops(options, live, finished, size, differences):
+    """Whether an early stop ends a group of `size` beams after this step."""
+    if not options.early_stopping or len(finished) < size:
+        return False
+    if options.early_stopping is True or not live:
+        return True
+    worst = sorted((score(options, hypothesis) for hypothesis in finished), reverse=True)[size - 1]
+    normaliser = length_normaliser(len(live[0].ids), options.length_penalty)
+    likeliest = max(sum(hypothesis.log_probs) for hypothesis in live) / normaliser
+    differences.append(abs(likeliest - worst))
+    return likeliest <= worst
 
 
 def best(hypotheses, size, key, differences):

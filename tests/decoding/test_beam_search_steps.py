@@ -27,6 +27,7 @@ class Watched(BeamSearch):
 OPTIONS = {
     "plain": {"beam_size": 3},
     "groups": {"beam_size": 4, "num_groups": 2, "diversity_penalty": 0.5},
+    "current": {"beam_size": 3, "early_stopping": "current_length"},
     "early": {"beam_size": 3, "early_stopping": True, "coverage_penalty": 0.3},
 }
 

@@ -45,13 +45,54 @@ def test_an_early_stop_waits_for_as_many_as_there_are_beams():
     assert result.ids[0, 0, 0] != EOS
 
 
+# `eos` has 0.4 and the score -0.92, B and `eos` 0.35 and, divided by 1.36, -0.77. A B has 0.25: at
+# its two tokens -1.02. A B B and `eos` have -1.39 / 2.25: -0.62.
+FOLLOWING = {
+    (): {EOS: 0.4, B: 0.35, A: 0.25},
+    (A,): {B: 1.0},
+    (A, B): {B: 1.0},
+}
+# Goes on to the largest length, as a beam with a second hypothesis that ends at once.
+LONG = {(): {A: 0.9, EOS: 0.1}, (A,): {B: 1.0}, (A, B): {B: 1.0}, (A, B, B): {B: 1.0}}
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_a_stop_by_the_current_length_stays_though_a_live_hypothesis_becomes_better(in_a_batch):
+    # At three tokens A B B has -1.39 / 1.78 = -0.78, which is above -0.92 again.
+    table = table_of(FOLLOWING, 5)
+    if in_a_batch:
+        table = np.concatenate([table, table_of(LONG, 5)])
+    step, state = steps_of(table)
+    sizes = {"batch_size": len(table), "max_length": 5, **SPECIAL}
+    options = {"length_penalty": 2.0, "num_hypotheses": 1}
+    guess = BeamSearch(2, early_stopping="current_length", **options)
+    found = arrays(guess(step, state, **sizes))
+    assert found.ids[0, 0].tolist() == [B, EOS, 0, 0, 0]
+    assert found.scores[0, 0] == pytest.approx(np.log(0.35) / (7 / 6) ** 2, abs=1e-4)
+    exact = arrays(BeamSearch(2, **options)(step, state, **sizes))
+    assert exact.ids[0, 0].tolist() == [A, B, B, EOS, 0]
+    if in_a_batch:
+        assert found.ids[1, 0].tolist() == [A, B, B, B, EOS]
+
+
+def test_a_stop_by_the_current_length_goes_on_while_a_live_hypothesis_is_better_now():
+    # As many are finished as there are beams, -0.80 and -1.02, and A B has -1.20 / 1.36 = -0.88.
+    step, state = steps_of(table_of(OVERTAKEN | {(B,): {EOS: 1.0}}, 5))
+    options = {"length_penalty": 2.0, "num_hypotheses": 1}
+    sizes = {"batch_size": 1, "max_length": 5, **SPECIAL}
+    guess = BeamSearch(2, early_stopping="current_length", **options)
+    assert arrays(guess(step, state, **sizes)).ids[0, 0].tolist() == [A, B, B, EOS, 0]
+    early = BeamSearch(2, early_stopping=True, **options)
+    assert arrays(early(step, state, **sizes)).ids[0, 0].tolist() == [EOS, 0, 0, 0, 0]
+
+
 @drawn
 @given(
     seed=st.integers(0, 2**32 - 1),
     beam_size=st.integers(2, 5),
     num_hypotheses=st.integers(1, 2),
     length_penalty=st.sampled_from(PENALTIES),
-    early_stopping=st.booleans(),
+    early_stopping=st.sampled_from([False, True, "current_length"]),
     own=st.booleans(),
     sentences=st.sampled_from([1, SENTENCES]),
 )

@@ -33,7 +33,7 @@ OWN = {
         "coverage_penalty": 0.5,
         "num_groups": 3,
         "diversity_penalty": 0.75,
-        "early_stopping": True,
+        "early_stopping": "current_length",
         "length_formula": "power",
     },
     Sampling: {
@@ -51,6 +51,7 @@ TO_10, TO_1000 = "a number from 0 to 10", "a number from 0 to 1000"
 REPETITION = "a number from 0.01 to 100"
 BOOLEAN, RATE = "True or False", "a number in [0, 1)"
 PREFIX = "one of True, False, 'prefix'"
+STOP = "one of True, False, 'current_length'"
 IDS = "a list of integers of at least 0"
 INFINITE, NAN = float("inf"), float("nan")
 BAD = {
@@ -63,6 +64,7 @@ BAD = {
     REPETITION: [0, -1.0, 1e-38, 101, INFINITE, NAN, "1", True],
     BOOLEAN: [0, 1, "yes", None],
     PREFIX: [0, 1, "yes", None],
+    STOP: [0, 1, "never", None],
     RATE: [-0.1, 1.0, NAN, "0.5", True],
     IDS: [[-1], [0.5], 3, "ab", [True], [[1]]],
 }
@@ -85,7 +87,7 @@ RULES = {
         "coverage_penalty": TO_1000,
         "num_groups": POSITIVE,
         "diversity_penalty": TO_1000,
-        "early_stopping": BOOLEAN,
+        "early_stopping": STOP,
         "min_length": INTEGER,
     },
     Sampling: {

@@ -23,6 +23,7 @@ SEARCHES = {
     "greedy with rules": GreedySearch(**RULES),
     "beam": BeamSearch(3),
     "beam with rules": BeamSearch(4, num_hypotheses=2, coverage_penalty=0.3, **RULES),
+    "a stop by the current length": BeamSearch(3, early_stopping="current_length"),
     "groups": BeamSearch(6, num_groups=3, diversity_penalty=0.7, early_stopping=True),
     "sampling": Sampling(top_k=3, top_p=0.9, min_p=0.1, seed=5),
     "samples with rules": Sampling(num_samples=4, temperature=2.0, seed=5, **RULES),
@@ -30,6 +31,7 @@ SEARCHES = {
 DEFAULT_CASES = {
     ("greedy with rules", "graph"),
     ("beam with rules", "xla"),
+    ("a stop by the current length", "xla"),
     ("groups", "graph"),
     ("samples with rules", "xla"),
 }

@@ -126,7 +126,7 @@ def test_any_combination_of_rules_ranks_all_sequences(seed, eos_bonus, rules, pr
     beam_size=st.integers(1, 6),
     fewer=st.integers(0, 3),
     groups=GROUPS,
-    early_stopping=st.booleans(),
+    early_stopping=st.sampled_from([False, True, "current_length"]),
     prefixes=st.booleans(),
 )
 def test_any_narrow_beam_is_the_search_by_hand(
@@ -244,6 +244,7 @@ def test_both_ways_of_stopping_differ_somewhere():
     "options",
     [
         {"early_stopping": True, "length_penalty": 2.0},
+        {"early_stopping": "current_length", "length_penalty": 2.0},
         {"num_groups": 2, "diversity_penalty": 1.0},
         {"coverage_penalty": 0.5, "no_repeat_ngram_size": 2},
     ],

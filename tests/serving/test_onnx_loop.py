@@ -26,6 +26,7 @@ OPTIONS_OF_BEAMS = {
     "groups": {"num_groups": 2, "diversity_penalty": 0.5},
     "coverage": {"coverage_penalty": 0.2},
     "early stopping": {"early_stopping": True},
+    "stop by the current length": {"early_stopping": "current_length"},
     "power of the length": {"length_formula": "power"},
     "sums": {"length_penalty": 0},
     "two hypotheses": {"num_hypotheses": 2},
