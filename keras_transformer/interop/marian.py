@@ -44,7 +44,7 @@ from keras_transformer.serving import Translator
 
 MODEL_YML = "special:model.yml"
 NORM_EPSILON = 1e-6
-BEAM_SIZE = 12  # where decoder.yml says none
+BEAM_SIZE, LENGTH_FACTOR = 12, 3  # Marian's own, where decoder.yml says none
 UNKNOWN, END = "<unk>", "</s>"
 # Marian's own approximation of GELU is none that Keras has.
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
@@ -101,7 +101,9 @@ def load_marian(
 
     Args:
         directory: the path of a directory with `decoder.yml`, and the files that it names: a model,
-            vocabularies `.spm` or `.yml`. Without it, `model.npz` and `vocab.spm` or `vocab.yml`.
+            vocabularies `.spm` or `.yml`. Without it, a single `*.decoder.yml`, as Marian's
+            training leaves it, or `model.npz` and `vocab.spm` or `vocab.yml`. Or the path of one of
+            several `*.decoder.yml`. Files named with a path are looked for beside it.
         source_tokenizer: the file of the sentencepiece model of the sources, where vocabularies
             are `.yml`. None takes `source.spm` of the directory.
         target_tokenizer: that of the targets. None takes `target.spm`.
@@ -110,7 +112,8 @@ def load_marian(
         tags: the tokens that text never becomes; see `SentencePieceTokenizer`.
         search: a search in place of that of decoder.yml: `beam-size`, `normalize`, the power of
             the length that divides a score, and `max-length-factor`, the longest output for each
-            source token. Like Marian's, it never writes `<unk>`.
+            source token. Where decoder.yml leaves them out they are Marian's own: 12, 0 and 3. Like
+            Marian's, the search never writes `<unk>`.
         dtype: the dtype policy of the model; Keras's when None.
         **options: arguments of `Translator`, such as `max_length`.
 
@@ -132,12 +135,16 @@ def load_marian(
         ...
     ValueError: `directory` must be a directory. Received: '/nowhere'
     """
-    directory = checked_directory(directory)
     arguments.one_of("tokenization", tokenization, ("sentencepiece", "characters", "words"))
-    decoder = read_decoder(directory)
-    tensors = open_tensors(file_beside(directory, decoder["models"][0]))
+    path = Path(directory)
+    if path.suffix == ".yml" and path.is_file():
+        directory, decoder = path.parent, read_decoder_file(path)
+    else:
+        directory = checked_directory(directory)
+        decoder = read_decoder(directory)
+    tensors = open_tensors(named_file(directory, decoder["models"][0]))
     settings = read_model_settings(tensors)
-    paths = [file_beside(directory, name) for name in decoder["vocabs"]]
+    paths = [named_file(directory, name) for name in decoder["vocabs"]]
     sides = number_sides(tensors, paths, tokenization)
     model = make_model(tensors, settings, sides, dtype)
     check_tensors(model, tensors, sides)
@@ -163,12 +170,42 @@ def load_marian(
 def read_decoder(directory: Path) -> dict[str, Any]:
     """Returns the settings of decoder.yml, with one model and two vocabularies."""
     path = directory / "decoder.yml"
-    if not path.exists():
-        vocabularies = ("vocab.spm", "vocab.yml")
-        checked_directory(directory, ("decoder.yml", "model.npz"))
-        checked_directory(directory, vocabularies)
-        name = next(name for name in vocabularies if (directory / name).exists())
-        return {"models": ["model.npz"], "vocabs": [name, name]}
+    if path.exists():
+        return read_decoder_file(path)
+    found = sorted(directory.glob("*.decoder.yml"))
+    if len(found) > 1:
+        names = [path.name for path in found]
+        raise ValueError(
+            f"{directory} must hold decoder.yml, or a single *.decoder.yml; give the path of one, "
+            f"or copy it to decoder.yml. Received: {shown(names)}"
+        )
+    if found:
+        return read_decoder_file(found[0])
+    vocabularies = ("vocab.spm", "vocab.yml")
+    checked_directory(directory, ("decoder.yml", "model.npz"))
+    checked_directory(directory, vocabularies)
+    name = next(name for name in vocabularies if (directory / name).exists())
+    return {"models": ["model.npz"], "vocabs": [name, name]}
+
+
+def named_file(directory: Path, name: Any) -> Path:
+    """Returns the path of a file that decoder.yml names, beside it, or raises `ValueError`.
+
+    Marian's training writes paths of its own machine. The file of that name must lie beside.
+    """
+    parts = name.split("/") if isinstance(name, str) else []
+    if len(parts) < 2 or ".." in parts:
+        return file_beside(directory, name)
+    if not (directory / parts[-1]).is_file():
+        raise ValueError(
+            f"{directory} must hold {shown(parts[-1])}, which decoder.yml names with a path; copy "
+            f"it there. Received: {shown(name)}"
+        )
+    return file_beside(directory, parts[-1])
+
+
+def read_decoder_file(path: Path) -> dict[str, Any]:
+    """Returns the settings of a decoder.yml, with one model and two vocabularies."""
     decoder = read_settings(path, read_text(path))
     for name, counts in {"models": (1,), "vocabs": (1, 2)}.items():
         files = decoder.get(name)
@@ -433,12 +470,13 @@ def make_search(decoder: Mapping[str, Any], unk_id: int) -> Search:
                 f"Received: {name}={shown(decoder[name])}"
             )
     allows_unknown = checked_flag(where, "allow-unk", decoder.get("allow-unk", False))
-    options: dict[str, Any] = {"suppressed_ids": () if allows_unknown else (unk_id,)}
-    if "max-length-factor" in decoder:
-        factor = decoder["max-length-factor"]
-        options["max_length_ratio"] = checked_number(
+    factor = decoder.get("max-length-factor", LENGTH_FACTOR)
+    options: dict[str, Any] = {
+        "suppressed_ids": () if allows_unknown else (unk_id,),
+        "max_length_ratio": checked_number(
             where, "max-length-factor", factor, 0.01, LARGEST_FACTOR
-        )
+        ),
+    }
     if beams == 1:
         return GreedySearch(**options)
     return BeamSearch(beams, power, num_hypotheses=1, length_formula="power", **options)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from keras_transformer import BeamSearch, GreedySearch
 from keras_transformer.interop import load_marian
 from keras_transformer.interop.marian import convert_name
+from keras_transformer.interop.weights import read_weights
 from keras_transformer.layers import PositionalEncoding
+from keras_transformer.recipes.imported import find_system
 from keras_transformer.text import SentencePieceTokenizer
 
 pytest.importorskip("ctranslate2")
@@ -141,8 +144,9 @@ def test_the_search_is_that_of_decoder_yml(tmp_path):
     assert search(beam_size=3, allow_unk=True).suppressed_ids == ()
     assert search().length_penalty == 0
     assert isinstance(search(beam_size=1), GreedySearch)
-    assert search(word_penalty=0, output_sampling=[0]).max_length_ratio is None
-    assert search(max_length_factor=3).max_length_ratio == 3
+    # Marian's own default, which its training writes into no decoder.yml.
+    assert search(word_penalty=0, output_sampling=[0]).max_length_ratio == 3
+    assert search(max_length_factor=2.5).max_length_ratio == 2.5
     for decoder, rule in (
         ({"beam_size": 0}, "`beam-size` must be an integer from 1"),
         ({"normalize": "yes"}, "`normalize` must be a number"),
@@ -244,7 +248,10 @@ def test_wrong_arrays_are_named(change, message, tmp_path):
     ("decoder", "message"),
     [
         ({"models": ["../model.npz"]}, "a file must be named without a path"),
-        ({"models": ["/etc/passwd"]}, "a file must be named without a path"),
+        ({"models": ["/etc/passwd"]}, "must hold 'passwd', which decoder.yml names with a path"),
+        ({"models": ["/data/../model.npz"]}, "a file must be named without a path"),
+        ({"models": ["/data/.."]}, "a file must be named without a path"),
+        ({"models": ["data/"]}, "must hold '', which decoder.yml names with a path"),
         ({"vocabs": ["vocab.yml", "../vocab.yml"]}, "a file must be named without a path"),
         ({"models": ["a.npz", "b.npz"]}, "`models` must list 1 files"),
         ({"models": []}, "`models` must list 1 files"),
@@ -255,6 +262,31 @@ def test_files_are_those_beside(decoder, message, tmp_path):
     write_marian(tmp_path, decoder=decoder)
     with pytest.raises(ValueError, match=message):
         load_marian(tmp_path, tokenization="characters")
+
+
+def test_a_folder_of_a_training_is_read_by_the_names_in_its_paths(tmp_path):
+    write_marian(tmp_path, decoder={"beam-size": 4})
+    expected = read_weights(load_marian(tmp_path, tokenization="characters").model)
+    best = "model.npz.best-bleu.npz"
+    (tmp_path / "model.npz").rename(tmp_path / best)
+    paths = {"models": [f"/home/me/run/{best}"], "vocabs": 2 * ["run/data/vocab.yml"]}
+    text = yaml_of({**paths, "beam-size": 5, "relative-paths": False})
+    (tmp_path / f"{best}.decoder.yml").write_text(text, encoding="utf-8")
+    (tmp_path / "decoder.yml").unlink()
+    assert find_system(tmp_path) == "marian"
+    for path in (tmp_path, tmp_path / f"{best}.decoder.yml"):
+        found = load_marian(path, tokenization="characters")
+        assert found.search.beam_size == 5
+        weights = read_weights(found.model)
+        assert all((weights[name] == values).all() for name, values in expected.items())
+    last = tmp_path / "model.npz.decoder.yml"
+    shutil.copy(tmp_path / f"{best}.decoder.yml", last)
+    with pytest.raises(ValueError, match=r"or a single \*\.decoder\.yml; give the path of one, or"):
+        load_marian(tmp_path, tokenization="characters")
+    assert load_marian(last, tokenization="characters").search.beam_size == 5
+    (tmp_path / "vocab.yml").unlink()
+    with pytest.raises(ValueError, match="must hold 'vocab.yml', which .* a path; copy it there"):
+        load_marian(last, tokenization="characters")
 
 
 def test_a_factored_vocabulary_is_refused(tmp_path):
@@ -288,7 +320,8 @@ def test_without_a_model_it_says_what_must_be_there(tmp_path):
         load_marian(tmp_path)
     write_marian(tmp_path)
     (tmp_path / "decoder.yml").unlink()
-    assert load_marian(tmp_path, tokenization="characters").search.beam_size == 12
+    search = load_marian(tmp_path, tokenization="characters").search
+    assert (search.beam_size, search.length_penalty, search.max_length_ratio) == (12, 0, 3)
     (tmp_path / "vocab.yml").unlink()
     with pytest.raises(ValueError, match="must hold vocab.spm or vocab.yml"):
         load_marian(tmp_path)
