@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tags",
         nargs="+",
         metavar="TAG",
-        help="tokens that text never becomes, such as language codes (Marian, CTranslate2; "
-        "default: those of the form >>fra<<, which a source may begin with)",
+        help="tokens that text never becomes (Marian, CTranslate2; default: language codes of the "
+        "form eng_Latn, __en__ or >>fra<<). A source may begin with those of the last form",
     )
     for side, role in (("source", "every source"), ("target", "every translation")):
         parser.add_argument(
@@ -59,15 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source-eos",
         action=argparse.BooleanOptionalAction,
-        help="whether sources end in </s> (CTranslate2; default: as its config.json says. Those "
-        "converted from Hugging Face need it, though it says no)",
+        help="whether sources end in </s> (CTranslate2; default: as its config.json says, and yes "
+        "for a model that seems to come from Hugging Face)",
     )
     parser.epilog = examples(
         "import opus-mt-en-de --output runs/en-de",
         "import nllb-200-distilled-600M --source-language eng_Latn --target-language deu_Latn "
         "--output runs/nllb",
-        "import nllb-ct2 --source-eos --tags eng_Latn deu_Latn --source-tag eng_Latn "
-        "--target-tag deu_Latn --output runs/nllb-ct2",
+        "import nllb-ct2 --source-tag eng_Latn --target-tag deu_Latn --output runs/nllb-ct2",
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.decoding import BeamSearch, Search
+from keras_transformer.interop.argos import find_package
 from keras_transformer.interop.ctranslate2_file import CTranslate2File
 from keras_transformer.interop.ctranslate2_form import (
     EMBEDDINGS,
@@ -39,6 +40,7 @@ from keras_transformer.interop.vocabulary_files import read_ctranslate2_vocabula
 from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
+from keras_transformer.text.piece_ids import NAMED_CODE, is_tag
 
 PADDING = ("<pad>", "<blank>")  # what padding is called where a vocabulary has it
 
@@ -62,7 +64,8 @@ def load_ctranslate2(
     and int16 files are what the rounded integers stand for, and a warning says so.
 
     Args:
-        directory: the path of a directory with `model.bin` and vocabularies.
+        directory: the path of a directory with `model.bin` and vocabularies. Or that of an unpacked
+            package of Argos Translate, with `metadata.json`, `sentencepiece.model` and `model/`.
         source_tokenizer: the file of the sentencepiece model of the sources. None takes
             `source.spm`, `sentencepiece.model` or another `.model` or `.spm` of the directory.
         target_tokenizer: that of the targets. None takes `target.spm`, or what the sources have.
@@ -70,11 +73,14 @@ def load_ctranslate2(
             With the last two ids are in the order of our tokenizers, special ones first.
         tags: the tokens that text never becomes, such as language codes; see
             `SentencePieceTokenizer`.
-        source_eos: whether sources end in `</s>`. None takes what the directory says. Where its
-            users append `</s>` themselves, as for models from Hugging Face, give True.
-        search: a search in place of CTranslate2's: beam 2, scores divided by the length.
+        source_eos: whether sources end in `</s>`. None takes what the directory says. A model that
+            CTranslate2 converted from Hugging Face says no and needs it. It is known by the start
+            of its targets and gets the end, with a warning.
+        search: a search in place of CTranslate2's: beam 2, scores divided by the length. Argos has
+            beam 4, scores divided by `length ** 0.2`, and sentences one at a time.
         dtype: the dtype policy of the model; Keras's when None.
-        **options: arguments of `Translator`, such as `max_length` and `target_tag`.
+        **options: arguments of `Translator`, such as `max_length`. A model with codes of languages,
+            such as NLLB, needs `source_tag` and `target_tag`.
 
     Returns:
         A `Translator`. Unlike CTranslate2's, its search never writes padding or the start.
@@ -93,8 +99,17 @@ def load_ctranslate2(
         ...
     ValueError: `directory` must be a directory. Received: '/nowhere'
     """
-    directory = checked_directory(directory, "model.bin")
     arguments.one_of("tokenization", tokenization, ("sentencepiece", "characters", "words"))
+    directory = checked_directory(directory)
+    if package := find_package(directory):
+        directory = package.model
+        source_tokenizer = source_tokenizer or package.tokenizer
+        target_tokenizer = target_tokenizer or package.tokenizer
+        search = package.make_search() if search is None else search
+        options = {"split_sentences": True, "target_tag": package.target_prefix, **options}
+        if tags is None and package.target_prefix and not is_tag(package.target_prefix, None):
+            tags = [package.target_prefix]
+    directory = checked_directory(directory, "model.bin")
     file = CTranslate2File(directory / "model.bin")
     config = read_config(directory, file)
     vocabularies = read_vocabularies(directory, config["unk_token"])
@@ -114,16 +129,42 @@ def load_ctranslate2(
         )
     if search is None:
         search = BeamSearch(2, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power")
-    build_with_weights(model, file, sides)
     source, target = tokenizers
-    return Translator(
-        model,
-        source,
-        target,
-        search,
-        source_eos=config["add_source_eos"] if source_eos is None else source_eos,
-        **options,
-    )
+    codes = [tag for tag in source.tags if NAMED_CODE.fullmatch(tag)]
+    if codes and options.get("source_tag") is None and options.get("target_tag") is None:
+        warnings.warn(
+            f"{directory}: sources must begin with the code of a language, such as {codes[0]!r}, "
+            "and targets too. Name them by `source_tag` and `target_tag`.",
+            stacklevel=2,
+        )
+    if source_eos is None:
+        source_eos = config["add_source_eos"]
+        if not source_eos and is_from_hugging_face(file, config):
+            source_eos = True
+            warnings.warn(
+                f"{directory}: sources end in {config['eos_token']!r} here, though its settings say"
+                " no. It seems to come from Hugging Face, whose users append the end. Give "
+                "source_eos=True to say so, and False for sources without an end.",
+                stacklevel=2,
+            )
+    build_with_weights(model, file, sides)
+    return Translator(model, source, target, search, source_eos=source_eos, **options)
+
+
+def is_from_hugging_face(file: CTranslate2File, config: dict[str, Any]) -> bool:
+    """Whether a file seems to be converted from Hugging Face, by where its targets start.
+
+    They start from zeros in Marian, from the end in M2M100 and NLLB, from padding in Pegasus. Those
+    of OpenNMT start from a token of their own, and Marian's own converter adds the end to sources.
+    """
+    start = config["decoder_start_token"]
+    return starts_from_zeros(file) or start == config["eos_token"] or start in PADDING
+
+
+def starts_from_zeros(file: CTranslate2File) -> bool:
+    """Whether targets start from a vector of zeros."""
+    name = "decoder/start_from_zero_embedding"
+    return name in file and bool(file.read(name).any())
 
 
 def read_vocabularies(directory: Path, unknown: str) -> list[list[str]]:
@@ -150,9 +191,7 @@ def number_sides(
 ) -> list[TokenRows]:
     """Returns the rows of source and target, or raises `ValueError`."""
     start, end = config["decoder_start_token"], config["eos_token"]
-    zero_start = "decoder/start_from_zero_embedding" in file and bool(
-        file.read("decoder/start_from_zero_embedding").any()
-    )
+    zero_start = starts_from_zeros(file)
     target = vocabularies[1]
     for name, token in {"eos_token": end, "decoder_start_token": start}.items():
         if token not in target and not (zero_start and token == start):

@@ -14,12 +14,15 @@ from keras_transformer.recipes.run_files import TAGS_AND_ENDS, check_directory
 from keras_transformer.recipes.settings import IMPORTED, SETTINGS, Settings
 from keras_transformer.serving import Translator
 
-# The file that tells each system, in the order in which they are looked for: CTranslate2 has a
-# config.json too.
+# The files that tell the systems, in the order in which they are looked for: CTranslate2 has a
+# config.json too. Argos has its model in a folder of the package.
 SYSTEMS = {
-    "ctranslate2": ("model.bin",),
-    "marian": ("decoder.yml", "model.npz"),
-    "hugging-face": ("config.json",),
+    "model.bin": "ctranslate2",
+    "decoder.yml": "marian",
+    "*.decoder.yml": "marian",
+    "model.npz": "marian",
+    "config.json": "hugging-face",
+    "model/model.bin": "ctranslate2",
 }
 # Each option of an import, and the systems whose loader takes it.
 OPTIONS = {
@@ -41,10 +44,10 @@ def find_system(directory: str | PathLike[str]) -> str:
     """Returns the system that wrote a directory, or raises `ValueError`."""
     check_directory(directory)
     path = Path(directory)
-    for system, files in SYSTEMS.items():
-        if any((path / file).exists() for file in files):
+    for file, system in SYSTEMS.items():
+        if any(path.glob(file)):
             return system
-    rule = ", ".join(f"{' or '.join(files)} ({system})" for system, files in SYSTEMS.items())
+    rule = ", ".join(f"{file} ({system})" for file, system in SYSTEMS.items())
     found = ", ".join(sorted(entry.name for entry in path.iterdir())[:8])
     raise ValueError(f"{path} must hold {rule}. Received: {found or 'an empty directory'}")
 

@@ -17,6 +17,7 @@ TEXT_TYPES = ("NORMAL", "USER_DEFINED", "BYTE")
 SPECIAL = ("pad_id", "unk_id", "bos_id", "eos_id")
 MOST_IDS = 2**22  # a list with room for larger ones is not made
 LANGUAGE_CODE = re.compile("(?s:>>.*<<)")  # a tag as OPUS-MT writes it
+NAMED_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__")  # as NLLB and M2M100 write it
 
 Vocabulary = Sequence[str | None] | Mapping[str, int] | str | os.PathLike[str]
 
@@ -68,8 +69,8 @@ def number_pieces(
         model_pieces: its pieces.
         vocabulary: the piece of each id, None for an id without one; None takes the model's ids.
         special: the names of `SPECIAL` to ids, None where none is given.
-        tags: pieces that text never becomes. None takes the model's control pieces, and those of
-            the form `>>code<<` that the model lacks.
+        tags: pieces that text never becomes. None takes the model's control pieces, and language
+            codes that the model lacks: `>>fra<<`, `eng_Latn`, `__en__`.
 
     Raises:
         ValueError: when nothing says the id of unknown text, or special ids are the same that
@@ -134,7 +135,8 @@ def number_pieces(
 
 def is_tag(piece: str, kind: str | None) -> bool:
     """Whether a piece is a tag where nothing says so, by its type, None for one of no model."""
-    return bool(kind == "CONTROL" or (kind is None and LANGUAGE_CODE.fullmatch(piece)))
+    is_code = LANGUAGE_CODE.fullmatch(piece) or NAMED_CODE.fullmatch(piece)
+    return bool(kind == "CONTROL" or (kind is None and is_code))
 
 
 def is_text(place: int | None, types: Sequence[str]) -> bool:

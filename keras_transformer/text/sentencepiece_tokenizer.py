@@ -77,7 +77,8 @@ class SentencePieceTokenizer(Tokenizer):
         pad_id, unk_id, bos_id, eos_id: the special ids. `bos_id` may be `pad_id` or `eos_id`.
         tags: iterable of the pieces that text never becomes and that `detokenize` skips, such as
             language codes. A new one gets an id behind all others. None takes the control pieces
-            of the model, and the pieces `>>code<<` of `vocabulary` that the model lacks.
+            of the model, and language codes of `vocabulary` that the model lacks: `>>fra<<`,
+            `eng_Latn`, `__en__`.
         leading_tags: whether a tag at the beginning of a text becomes its id. What stands there
             between `>>` and `<<` counts as a tag, with `unk_id` where the vocabulary lacks it.
 

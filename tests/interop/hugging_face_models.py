@@ -21,6 +21,8 @@ SIZES = {
     "encoder_ffn_dim": 48,
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 256,
+    "encoder_layerdrop": 0.0,
+    "decoder_layerdrop": 0.0,
     "init_std": 0.15,
 }
 

@@ -319,6 +319,26 @@ def test_users_that_append_the_end_themselves_say_so(tmp_path):
     assert (given.search.beam_size, given.max_length) == (3, 9)
 
 
+FROM_HUGGING_FACE = {
+    "marian": "post-norm, start of zeros",
+    "m2m_100": "start is the end",
+    "pegasus": "start is padding",
+}
+
+
+@pytest.mark.parametrize("name", FROM_HUGGING_FACE.values(), ids=FROM_HUGGING_FACE)
+def test_models_from_hugging_face_get_the_end_of_sources(name, tmp_path):
+    options = THEIRS[name]
+    config = {**options.get("config", {}), "add_source_eos": False}
+    write_theirs(tmp_path / "made", **{**options, "config": config})
+    load = {"tokenization": "characters", "jit_compile": False}
+    with pytest.warns(UserWarning, match="sources end in '</s>' here, though its settings say no"):
+        assert load_ctranslate2(tmp_path / "made", **load).source_eos
+    for source_eos in (True, False):  # given, so that nothing is said
+        found = load_ctranslate2(tmp_path / "made", source_eos=source_eos, **load)
+        assert found.source_eos is source_eos
+
+
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
     """A small right directory, and the arrays of its model.bin."""

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("sentencepiece")
 
-from keras_transformer.interop import load_hugging_face  # noqa: E402
+from keras_transformer.interop import load_ctranslate2, load_hugging_face  # noqa: E402
 from keras_transformer.text import translation_dataset  # noqa: E402
 from tests.interop.hugging_face_models import random_model, save  # noqa: E402
 from tests.text.sentencepiece_models import processor, train  # noqa: E402
@@ -125,6 +125,30 @@ def test_nllb_saved_to_a_fresh_folder_needs_the_file_of_its_pieces(nllb, tmp_pat
     assert [row[1:-1] for row in expected] == ids  # between the code and the end
 
 
+def converted(folder, directory, *files):
+    """What CTranslate2's own converter makes of a directory."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    converter = ctranslate2.converters.TransformersConverter(str(folder), copy_files=[*files])
+    converter.convert(str(directory))
+    return directory
+
+
+@pytest.mark.parametrize("nllb", ["saved"], indirect=True)
+def test_what_ctranslate2_made_of_nllb_keeps_the_end_and_the_codes(nllb, tmp_path):
+    folder, _, _ = nllb
+    directory = converted(folder, tmp_path / "ct2", "sentencepiece.bpe.model")
+    options = {"max_length": 13, "jit_compile": False}
+    wanted = load_hugging_face(folder, "eng_Latn", "deu_Latn", **options)
+    tags = {"source_tag": "eng_Latn", "target_tag": "deu_Latn"}
+    with pytest.warns(UserWarning, match="sources end in '</s>' here"):
+        found = load_ctranslate2(directory, search=wanted.search, **tags, **options)
+    assert found.source_eos
+    assert set(CODES) <= set(found.source_tokenizer.tags)
+    assert found(TEXTS) == wanted(TEXTS)
+    with pytest.warns(UserWarning, match="sources must begin with the code of a language"):
+        load_ctranslate2(directory, source_eos=True, **options)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("nllb", ["saved"], indirect=True)
 def test_what_ctranslate2_made_of_nllb_is_imported_by_the_command_of_the_page(nllb, tmp_path):
@@ -134,13 +158,11 @@ def test_what_ctranslate2_made_of_nllb_is_imported_by_the_command_of_the_page(nl
     from keras_transformer.recipes import load_translator
 
     folder, _, tokenizer = nllb
-    converter = ctranslate2.converters.TransformersConverter(
-        str(folder), copy_files=["sentencepiece.bpe.model"]
-    )
-    converter.convert(str(tmp_path / "nllb-ct2"))
-    command = f"import {tmp_path}/nllb-ct2 --source-eos --tags eng_Latn deu_Latn --source-tag "
-    command += f"eng_Latn --target-tag deu_Latn --output {tmp_path}/runs/nllb"
-    assert main(command.split()) == 0
+    converted(folder, tmp_path / "nllb-ct2", "sentencepiece.bpe.model")
+    command = f"import {tmp_path}/nllb-ct2 --source-tag eng_Latn --target-tag deu_Latn "
+    command += f"--output {tmp_path}/runs/nllb"
+    with pytest.warns(UserWarning, match="sources end in '</s>' here"):
+        assert main(command.split()) == 0
     engine = ctranslate2.Translator(str(tmp_path / "nllb-ct2"), intra_threads=1)
     rows = [tokenizer.convert_ids_to_tokens(row) for row in tokenizer(TEXTS)["input_ids"]]
     assert {(row[0], row[-1]) for row in rows} == {("eng_Latn", "</s>")}
@@ -221,12 +243,16 @@ def test_marian_of_several_targets_is_told_one(lines, tmp_path, symbols):
     save(theirs, tmp_path, files, **settings)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    directory = converted(tmp_path, tmp_path / "ct2", "source.spm", "target.spm")
     for code in ("deu", "fra"):
         texts = [f">>{code}<< {text}" for text in TEXTS]
         written = theirs.generate(**tokenizer(texts, padding=True, return_tensors="pt"))
         expected = tokenizer.batch_decode(written, skip_special_tokens=True)
         ours = load_hugging_face(tmp_path, target_language=code, max_length=13, jit_compile=False)
         assert ours(TEXTS) == expected
+        options = {"search": ours.search, "max_length": 13, "jit_compile": False}
+        with pytest.warns(UserWarning, match="sources end in '</s>' here"):
+            assert load_ctranslate2(directory, **options)(texts) == expected
     ours = load_hugging_face(tmp_path, max_length=13, jit_compile=False)
     assert ours(texts) == expected  # the code may be in the text
     for side in ("source", "target"):
