@@ -192,7 +192,8 @@ def write_other_form(
         writers[args.to](translator, output)
     for warning in found:
         program.say(f"note: {warning.message}")
-    if translator.split_sentences:
+    is_said = any("split_sentences" in str(warning.message) for warning in found)
+    if translator.split_sentences and not is_said:
         program.say("note: a text is not divided there. Give it one sentence at a time.")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.atomic_files import new_directory
-from keras_transformer.decoding import Sampling
+from keras_transformer.decoding import BeamSearch, Sampling, Search
 from keras_transformer.interop.ctranslate2_form import (
     ACTIVATIONS,
     EMBEDDINGS,
@@ -39,8 +39,7 @@ QUANTIZATIONS = (
     *("int8", "int8_float32", "int8_float16", "int8_bfloat16"),
 )
 UNKNOWN_TO_SEARCH = (  # what no call of CTranslate2 can ask for
-    *("allowed_ids", "min_length_ratio", "max_length_ratio", "coverage_penalty"),
-    *("num_groups", "min_p", "seed"),
+    *("allowed_ids", "min_length_ratio", "coverage_penalty", "num_groups", "min_p", "seed"),
 )
 OPTIONS_OF_CALL = {  # of a search here, and the argument of CTranslate2 that does the same
     "repetition_penalty": "repetition_penalty",
@@ -50,7 +49,7 @@ OPTIONS_OF_CALL = {  # of a search here, and the argument of CTranslate2 that do
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
 }
-LEAST_POSITIONS = 1024  # what CTranslate2 reads at most unless told otherwise
+LONGEST_INPUT = 1024  # what CTranslate2 reads at most unless told otherwise
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +78,12 @@ def save_ctranslate2(
     knows no search: give it `beam_size` and `length_penalty`. What a search here never writes
     (padding, the start, `suppressed_ids`) has the logit bias -1e9 in a model with `logits_bias`, as
     all of OPUS-MT. For another model give `suppress_sequences`. A warning names the tags, the
-    forbidden tokens and the other options of a search that the caller must give. Its scores are
-    sums divided by `length ** length_penalty`, as with
-    `BeamSearch(length_formula="power", early_stopping=True)`. The formula "wu", which `BeamSearch`
-    has unless told otherwise, orders some hypotheses in another way.
+    forbidden tokens, `max_length` and the other options that the caller must give.
+
+    Its scores are sums divided by `length ** length_penalty`, and with a length penalty its beam
+    search stops early, as `BeamSearch(length_formula="power", early_stopping=True)`. Tokens that
+    never come leave their probability to the others, as with `renormalize=True`. A warning says
+    where the search here does otherwise: some translations may differ.
     What starts a text, such as a language code, is a token there: the first of the source, or the
     `target_prefix`.
 
@@ -100,12 +101,12 @@ def save_ctranslate2(
     Example:
 
     >>> import os, tempfile
-    >>> from keras_transformer import Transformer
+    >>> from keras_transformer import GreedySearch, Transformer
     >>> from keras_transformer.text import CharacterTokenizer
     >>> tokenizer = CharacterTokenizer("abc")
     >>> model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
     >>> directory = os.path.join(tempfile.mkdtemp(), "abc")
-    >>> save_ctranslate2(Translator(model, tokenizer), directory)
+    >>> save_ctranslate2(Translator(model, tokenizer, search=GreedySearch()), directory)
     >>> sorted(os.listdir(directory))
     ['config.json', 'model.bin', 'shared_vocabulary.json']
     """
@@ -161,13 +162,40 @@ def warn_of_what_is_left_out(translator: Translator, vocabularies: Sequence[Voca
     }
     if isinstance(translator.search, Sampling):
         options.setdefault("sampling_topk", 0)  # all tokens; CTranslate2 draws from one
+    if translator.max_length is not None:
+        options["max_decoding_length"] = translator.max_length
+    if translator.max_source_length > LONGEST_INPUT:
+        options["max_input_length"] = translator.max_source_length
     said += [f"give {name}={value}" for name, value in options.items()]
+    if config["max_length_ratio"] is not None:
+        ratio = f"{config['max_length_ratio']:g}"
+        said.append(f"give a max_decoding_length of {ratio} times the tokens of the source")
+    if translator.split_sentences:
+        said.append("give one sentence at a time (split_sentences)")
     if said:
         warnings.warn(
             "CTranslate2's files have no place for tags, forbidden tokens and options of a search: "
             f"{', '.join(said)} when you translate.",
             stacklevel=3,
         )
+    differ = list_differences(translator.search, bool(forbidden))
+    if differ:
+        warnings.warn(
+            f"CTranslate2 searches with {', '.join(differ)}, which this search does not: other "
+            "hypotheses and scores may be the best there.",
+            stacklevel=3,
+        )
+
+
+def list_differences(search: Search, has_forbidden: bool) -> list[str]:
+    """Returns the options of CTranslate2's searches, by our names, that a search does not have."""
+    found = []
+    if isinstance(search, BeamSearch) and search.beam_size > 1 and search.length_penalty:
+        found += [] if search.length_formula == "power" else ["length_formula='power'"]
+        found += [] if search.early_stopping is True else ["early_stopping=True"]
+    if has_forbidden and search.renormalize is not True:
+        found.append("renormalize=True")
+    return found
 
 
 def import_specs() -> Any:
@@ -275,7 +303,7 @@ def collect_variables(translator: Translator) -> dict[str, np.ndarray]:
         found[PROJECTION_BIAS] = bias
     if isinstance(model.position, PositionalEncoding):
         longest = translator.max_length or translator.max_source_length + EXTRA_LENGTH
-        length = max(LEAST_POSITIONS, translator.max_source_length, longest)
+        length = max(LONGEST_INPUT, translator.max_source_length, longest)
         rows = np.asarray(model.position.rows(np.arange(length)), "float32")
         found |= {f"{side}/{POSITIONS}": rows for side in ("encoder", "decoder")}
     return {name: np.ascontiguousarray(values) for name, values in found.items()}

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from keras_transformer import BeamSearch, Transformer
+from keras_transformer import BeamSearch, GreedySearch, Transformer
 from keras_transformer.commands import train
 from keras_transformer.interop import load_hugging_face, save_hugging_face
 from keras_transformer.recipes.presets import FINE_TUNING
@@ -281,7 +281,8 @@ def test_sources_get_the_end_that_config_json_does_not_name(theirs, command, tmp
 
     translator = load_hugging_face(theirs, jit_compile=False)
     without = Translator(**{**translator.settings, "source_eos": False})
-    save_ctranslate2(without, tmp_path / "theirs")
+    with pytest.warns(UserWarning, match="searches with early_stopping=True, which this"):
+        save_ctranslate2(without, tmp_path / "theirs")
     for options, says, has in (([], "without", False), (["--source-eos"], "with", True)):
         output = tmp_path / says
         status, out, err = command("import", tmp_path / "theirs", *options, "--output", output)
@@ -313,7 +314,7 @@ def test_tags_are_named(command, tmp_path):
     tags = {"source_tag": "<2de>", "target_tag": "<2fr>"}
     tagged = Translator(transformer, tokenizer, **settings, **tags)
     directory = tmp_path / "theirs"
-    save_ctranslate2(Translator(transformer, tokenizer, **settings), directory)
+    save_ctranslate2(Translator(transformer, tokenizer, search=GreedySearch()), directory)
 
     options = ["--tags", *TAGS[:2], "--source-tag", "<2de>", "--target-tag", "<2fr>"]
     status, _, err = command("import", directory, *options, "--output", tmp_path / "run")
@@ -359,7 +360,7 @@ def test_what_is_no_model_is_refused_before_anything_is_loaded(imported, command
     (tmp_path / "empty").mkdir()
     status, _, err = command("import", tmp_path / "empty", "--output", tmp_path / "run")
     assert status == 1
-    assert "must hold model.bin (ctranslate2), " in err
+    assert "must hold model.bin (ctranslate2), decoder.yml (marian), " in err
     status, _, err = command("import", tmp_path / "nowhere", "--output", tmp_path / "run")
     assert status == 1
     assert "there is no such directory" in err

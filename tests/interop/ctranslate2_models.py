@@ -15,6 +15,8 @@ from keras_transformer.text import CharacterTokenizer
 SOURCE, TARGET = "abcdefghijklm", "nopqrstuvwx"
 D_MODEL, HEADS, D_FF, LENGTH = 24, 4, 34, 11
 BEAMS = 3
+# One that CTranslate2 has, so that a model leaves without a warning.
+SEARCH = BeamSearch(BEAMS, 1.0, num_hypotheses=1, early_stopping=True, length_formula="power")
 
 
 def randomised(model, seed):
@@ -49,7 +51,7 @@ def our_translator(seed=0, joint=True, target=None, **options):
             bias = np.array(weight)
             bias[[model.pad_id, model.bos_id]] = -1e9
             weight.assign(bias)
-    return Translator(model, source, target, jit_compile=False, max_length=LENGTH)
+    return Translator(model, source, target, SEARCH, jit_compile=False)
 
 
 def some_texts(seed, letters=SOURCE, count=40, longest=9):

@@ -137,7 +137,7 @@ def test_what_our_search_never_writes_ctranslate2_does_not_write(tmp_path):
     wanted = np.array(bias)
     wanted[[model.pad_id, model.bos_id, letters.unk_id, 9]] = 50.0  # as if they were likely
     bias.assign(wanted)
-    search = BeamSearch(4, suppressed_ids=[letters.unk_id])
+    search = GreedySearch(suppressed_ids=[letters.unk_id], renormalize=True)
     translator = Translator(**{**translator.settings, "search": search})
     for quantization in (None, "float16"):
         save_ctranslate2(translator, tmp_path / f"{quantization}", quantization)
@@ -301,7 +301,7 @@ def test_what_the_files_have_no_place_for_is_said(tmp_path):
     tokenizer = SentencePieceTokenizer.train(["a dog runs", "a cat sits"] * 9, vocab_size=20)
     tagged = SentencePieceTokenizer(tokenizer.model, tags=["<2de>", "<2fr>"])
     sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 12}
-    search = BeamSearch(2, suppressed_ids=[5])
+    search = GreedySearch(suppressed_ids=[5], renormalize=True)
     tags = {"source_tag": "<2de>", "target_tag": "<2fr>"}
     model = Transformer(tagged.vocab_size, **sizes)
     piece = tagged.vocabulary[5]
@@ -313,19 +313,61 @@ def test_what_the_files_have_no_place_for_is_said(tmp_path):
         save_ctranslate2(Translator(model, tagged, search=search, **tags), tmp_path / "all")
     # In a model with a bias of the logits the file itself forbids them.
     model = Transformer(tagged.vocab_size, logits_bias=True, **sizes)
+    search = GreedySearch(suppressed_ids=[5], renormalize=True)
     save_ctranslate2(Translator(model, tagged, search=search), tmp_path / "bias")
 
 
-def searching(search):
-    return Translator(**{**our_translator(3).settings, "search": search})
+def searching(search, **options):
+    return Translator(**{**our_translator(3).settings, "search": search, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_length": 9}, "give max_decoding_length=9 when"),
+        ({"max_source_length": 2000}, "give max_input_length=2000 when"),
+        ({"split_sentences": True}, r"give one sentence at a time \(split_sentences\) when"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_settings_of_a_translator_without_a_place_are_said(options, said, tmp_path):
+    with pytest.warns(UserWarning, match=said):
+        save_ctranslate2(searching(GreedySearch(), **options), tmp_path / "made")
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        (BeamSearch(2, early_stopping=True), "length_formula='power'"),
+        (BeamSearch(2), "length_formula='power', early_stopping=True"),
+        (BeamSearch(2, 1.0, length_formula="power"), "early_stopping=True"),
+        (
+            BeamSearch(2, 1.0, length_formula="power", early_stopping="current_length"),
+            "early_stopping=True",
+        ),
+    ],
+)
+def test_what_a_search_of_theirs_does_otherwise_is_said(search, said, tmp_path):
+    with pytest.warns(UserWarning, match=f"CTranslate2 searches with {said}, which this search"):
+        save_ctranslate2(searching(search), tmp_path / "made")
+
+
+def test_nothing_is_said_of_a_search_that_is_theirs(tmp_path):
+    save_ctranslate2(searching(BeamSearch(2, 0.0)), tmp_path / "sums")
+    save_ctranslate2(searching(BeamSearch(1)), tmp_path / "one")
+    with pytest.warns(UserWarning) as found:
+        save_ctranslate2(searching(GreedySearch(suppressed_ids=[5])), tmp_path / "forbidden")
+    said = [str(warning.message) for warning in found if warning.category is UserWarning]
+    assert ["renormalize=True" in message for message in said] == [False, True]
 
 
 @pytest.mark.parametrize(
     ("search", "said"),
     [
         (GreedySearch(repetition_penalty=1.5), "give repetition_penalty=1.5 when"),
+        (GreedySearch(max_length_ratio=3), "give a max_decoding_length of 3 times the tokens of"),
         (
-            BeamSearch(2, min_length=5, no_repeat_ngram_size=3),
+            BeamSearch(2, 0.0, min_length=5, no_repeat_ngram_size=3),
             "give no_repeat_ngram_size=3, give min_decoding_length=4 when",
         ),
         (Sampling(0.7), "give sampling_temperature=0.7, give sampling_topk=0 when"),

@@ -74,7 +74,7 @@ def ctranslate2(tmp_path_factory):
     model.build()
     randomise(model)
     directory = tmp_path_factory.mktemp("ctranslate2") / "model"
-    save_ctranslate2(Translator(model, tokenizer), directory)
+    save_ctranslate2(Translator(model, tokenizer, search=GreedySearch()), directory)
     return directory
 
 

@@ -31,8 +31,9 @@ def directories(tmp_path_factory):
         ids = {"source_vocab_size": one.vocab_size, "target_vocab_size": target.vocab_size}
         ids = {"vocab_size": one.vocab_size} if target is one else ids
         model = Transformer(**ids, num_layers=1, d_model=16, num_heads=2, d_ff=24)
-        options = {"max_length": 9, "jit_compile": False}
-        translator = Translator(randomised(model, 1), one, target, GreedySearch(), **options)
+        translator = Translator(
+            randomised(model, 1), one, target, GreedySearch(), jit_compile=False
+        )
         package = tmp_path_factory.mktemp(name)
         save_ctranslate2(translator, package / "model")
         (package / "model" / "source.spm").rename(package / "sentencepiece.model")

@@ -61,7 +61,7 @@ def translators():
     for sizes, listed in ((SMALL, pieces), (OPUS, pieces + more)):
         tokenizer = SentencePieceTokenizer(model, vocabulary=listed)
         transformer = Transformer(len(listed), activation="swish", norm_epsilon=1e-5, **sizes)
-        search = BeamSearch(4, length_penalty=1.0, length_formula="power")
+        search = BeamSearch(4, length_penalty=1.0, early_stopping=True, length_formula="power")
         made.append(Translator(transformer, tokenizer, search=search, jit_compile=False))
     return made
 
