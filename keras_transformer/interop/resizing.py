@@ -1,6 +1,6 @@
 """Gives a trained model another vocabulary, with what it knows of the old one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -20,7 +20,8 @@ def resize_vocabulary(
 
     A piece of both vocabularies keeps its rows. A new piece starts from a mean of rows: those of
     the pieces that the old tokenizer divides its text into. Without such pieces it is the mean of
-    all rows. So a text without new pieces gets the logits that it had, before any training.
+    all rows. Ids that the model never writes do not count as parts, so that a new piece can be
+    written. A text without new pieces gets the logits that it had, before any training.
 
     Two tokenizers may share one table, as those of OPUS-MT do. Then a piece is divided by the one
     that finds fewer parts, without unknown ones.
@@ -57,10 +58,11 @@ def resize_vocabulary(
         for pair in (old, new):
             check_one_vocabulary(*pair)
     model.build()
+    never = {*model.unused_ids}
     if is_joint:
-        rows = [rows_of_old(old if old[0] is not old[1] else old[:1], new[1])] * 2
+        rows = [rows_of_old(old if old[0] is not old[1] else old[:1], new[1], never)] * 2
     else:
-        rows = [rows_of_old(old[side : side + 1], new[side]) for side in range(2)]
+        rows = [rows_of_old(old[:1], new[0], set()), rows_of_old(old[1:], new[1], never)]
     sizes = {"source_vocab_size": len(rows[0]), "target_vocab_size": len(rows[1])}
     sizes = {"vocab_size": len(rows[0])} if is_joint else sizes
     special = {name: getattr(new[1], name) for name in SPECIAL[:3]}
@@ -89,12 +91,15 @@ def check_one_vocabulary(source: Tokenizer, target: Tokenizer) -> None:
         )
 
 
-def rows_of_old(olds: Sequence[Tokenizer], new: Tokenizer) -> list[list[int]]:
+def rows_of_old(
+    olds: Sequence[Tokenizer], new: Tokenizer, never: Collection[int]
+) -> list[list[int]]:
     """For each new id the old ids whose rows it starts from; those that stay have one.
 
     Args:
         olds: the tokenizers of one table of rows: one, or those of sources and targets.
         new: the new tokenizer.
+        never: the ids that the model never writes.
     """
     old = olds[-1]
     places = {piece: index for index, piece in enumerate(old.vocabulary)}
@@ -106,8 +111,9 @@ def rows_of_old(olds: Sequence[Tokenizer], new: Tokenizer) -> list[list[int]]:
     ]
     space = places.get(SPACE_MARK)  # which sentencepiece puts before every text
     special = {getattr(new, name): getattr(old, name) for name in SPECIAL}
-    # Special ids have rows of their own kind: zeros, or the logit bias of what never comes.
-    everything = [index for index in range(old.vocab_size) if index not in special.values()]
+    # Special ids have rows of their own kind, such as zeros.
+    apart = {*special.values(), *never}
+    everything = [index for index in range(old.vocab_size) if index not in apart]
     everything = everything or list(range(old.vocab_size))
     rows = []
     for index, piece in enumerate(new.vocabulary):
@@ -116,7 +122,8 @@ def rows_of_old(olds: Sequence[Tokenizer], new: Tokenizer) -> list[list[int]]:
         elif piece in places:
             rows.append([places[piece]])
         else:
-            left_out = {old.unk_id} if surfaces[index].startswith(" ") else {old.unk_id, space}
+            left_out = {old.unk_id, *never}
+            left_out |= set() if surfaces[index].startswith(" ") else {space}
             parts = [part for part in divided[index] if part not in left_out]
             rows.append(parts or everything)
     return rows

@@ -160,6 +160,24 @@ def test_a_new_piece_without_parts_gets_no_bias_of_what_never_comes():
     assert np.abs(np.delete(resized, new.bos_id)).max() < 100
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_ids_that_are_never_written_are_no_part_of_a_new_piece(separate):
+    old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
+    new = old.with_pieces(["rider", "\u4e00"])
+    translator = translator_of(old, old if separate else None, logits_bias=True)
+    name = "target_embedding/" if separate else "embedding/"
+    weights = {weight.path.split("/", 1)[1]: weight for weight in translator.model.weights}
+    bias = array(weights[f"{name}logits_bias"])
+    # A piece of the new one, and others as padding of a vocabulary.
+    parts = old.tokenize(["rider"]).to_list()[0]
+    bias[[parts[0], parts[-1], 50, 51]] = NEVER
+    weights[f"{name}logits_bias"].assign(bias)
+    resized = read_weights(resize_vocabulary(translator, new).model)[f"{name}logits_bias"]
+    assert sorted(np.flatnonzero(resized < -100)) == sorted({parts[0], parts[-1], 50, 51})
+    assert np.abs(resized[old.vocab_size :]).max() < 100
+    assert len(resized) == old.vocab_size + 2
+
+
 def test_the_search_names_pieces_that_both_vocabularies_have():
     old = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=60)
     new = SentencePieceTokenizer.train(TEXTS * 3, vocab_size=30)
