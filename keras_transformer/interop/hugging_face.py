@@ -1,6 +1,7 @@
 """Reads translation models of Hugging Face: Marian (OPUS-MT), M2M100 with NLLB, and Pegasus."""
 
 import re
+import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -16,12 +17,14 @@ from keras_transformer.interop.files import (
     checked_file,
     checked_flag,
     checked_integer,
+    checked_number,
     read_json,
     shown,
 )
 from keras_transformer.interop.hugging_face_form import (
     COPIES,
     M2M100,
+    TIED,
     convert_name,
     find_family,
     make_model,
@@ -41,6 +44,7 @@ from keras_transformer.interop.weights import build_with, weight_shapes
 from keras_transformer.models import Transformer
 from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving import Translator
+from keras_transformer.serving.id_functions import SMALLEST_LENGTH
 from keras_transformer.serving.translator import LONGEST_SOURCE
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.piece_ids import LANGUAGE_CODE
@@ -86,9 +90,10 @@ def load_hugging_face(
         **options: arguments of `Translator`, such as `max_length` and `jit_compile`.
 
     Returns:
-        A `Translator`. Its search has the directory's beams, length penalty and forbidden tokens;
-        it stops exactly, as `BeamSearch(early_stopping=False)`, where Hugging Face's stops by a
-        guess. An output that reaches `max_length` is cut, where Hugging Face forces an end.
+        A `Translator`. Its search has the directory's beams, length penalty, forbidden tokens and
+        stop: Hugging Face's default, `early_stopping=False`, is "current_length" here. An output
+        that reaches `max_length` is cut. Hugging Face forces an end there, if the directory has a
+        `forced_eos_token_id`.
 
     Raises:
         ValueError: when a file is missing, damaged or of another kind of model. No memory is
@@ -108,10 +113,13 @@ def load_hugging_face(
     config = read_config(directory)
     model = make_model(config, dtype)
     tokenizers = read_tokenizers(directory, config)
-    tensors = open_tensors(directory)
+    tensors = with_tied_names(model, open_tensors(directory))
     check_tensors(model, tensors)
+    warn_of_layer_drop(config)
     tags = language_tags(config, tokenizers, source_language, target_language)
     search = make_search(config, model) if search is None else search
+    if source_length := longest_source(directory):
+        options = {"max_source_length": source_length, **options}
     longest = longest_output(config)
     if longest and longest < (options.get("max_source_length") or LONGEST_SOURCE) + EXTRA_LENGTH:
         options = {"max_length": longest, **options}  # else no output reaches it
@@ -145,6 +153,33 @@ def read_config(directory: Path) -> dict[str, Any]:
         if name in config and not isinstance(config[name], str):
             raise ValueError(f"`{name}` must be a string. Received: {shown(config[name])}")
     return config
+
+
+def warn_of_layer_drop(config: Mapping[str, Any]) -> None:
+    """Warns of layers that Hugging Face leaves out in training, which nothing here does."""
+    names = ("encoder_layerdrop", "decoder_layerdrop")
+    rates = {n: checked_number("config.json", n, config.get(n, 0.0), 0, 1) for n in names}
+    if any(rates.values()):
+        listed = " and ".join(f"{name}={rate:g}" for name, rate in rates.items() if rate)
+        warnings.warn(
+            f"config.json: {listed} has no effect here. With this probability Hugging Face leaves "
+            "out a layer in training; `fit` leaves out none. Translations are the same.",
+            stacklevel=3,
+        )
+
+
+def with_tied_names(model: Transformer, tensors: TensorFile) -> TensorFile:
+    """Returns the tensors, a tied table also by the name that the model asks for.
+
+    `safetensors.torch.save_model` writes one of its names alone, such as `lm_head.weight`.
+    """
+    own = {convert_name(name) for name in weight_shapes(model)}
+    found = dict(tensors)
+    for name in own.intersection(TIED) - found.keys():
+        copy = next((copy for copy in TIED[name] if copy in found and copy not in own), None)
+        if copy is not None:
+            found[name] = found[copy]
+    return TensorFile(tensors.path, found)
 
 
 def check_tensors(model: Transformer, tensors: TensorFile) -> None:
@@ -210,15 +245,30 @@ def read_tokenizers(
     if files["source"] == files["target"]:
         vocabularies["target"] |= codes
     source, target = (
-        SentencePieceTokenizer.from_file(
-            checked_file(directory / f"{side}.spm", MAX_VOCABULARY),
-            vocabulary=vocabularies[side],
-            leading_tags=True,
-            **special,
+        read_marian_tokenizer(
+            checked_file(directory / f"{side}.spm", MAX_VOCABULARY), vocabularies[side], special
         )
         for side in files
     )
     return source, target
+
+
+def read_marian_tokenizer(
+    path: Path, ids: Mapping[str, int], special: Mapping[str, Any]
+) -> SentencePieceTokenizer:
+    """Returns the tokenizer of one side. Special tokens of its vocabulary are tags of it."""
+    options: dict[str, Any] = {"vocabulary": ids, "leading_tags": True, **special}
+    tokenizer = SentencePieceTokenizer.from_file(path, **options)
+    known = {*special.values(), tokenizer.unk_id}
+    tags = [
+        piece
+        for piece, token in added_tokens(path.parent)
+        if token.special is True and token.index not in known and ids.get(piece) == token.index
+    ]
+    if not {*tags} - {*tokenizer.tags}:
+        return tokenizer
+    tags = sorted({*tokenizer.tags, *tags}, key=lambda tag: ids[tag])
+    return SentencePieceTokenizer.from_file(path, tags=tags, **options)
 
 
 def added_codes(
@@ -306,6 +356,13 @@ def read_multilingual_tokenizer(
     return SentencePieceTokenizer.from_file(
         path, vocabulary={**vocabulary, **tags}, tags=tags, **special
     )
+
+
+def longest_source(directory: Path) -> int | None:
+    """Returns the longest source that the tokenizer allows, None where ours is not longer."""
+    longest = tokenizer_settings(directory).get("model_max_length")
+    is_shorter = type(longest) is int and SMALLEST_LENGTH <= longest < LONGEST_SOURCE
+    return longest if is_shorter else None
 
 
 def tokenizer_settings(directory: Path) -> dict[str, Any]:

@@ -204,9 +204,17 @@ WHOLE = {
 }
 # Weights of their files that hold nothing of their own: tables of positions, and copies.
 COPIES = re.compile(
-    r"model\.(encoder|decoder)\.embed_positions\.weight|lm_head\.weight|final_logits_bias|"
+    r"model\.(encoder|decoder)\.embed_positions\.weights?|lm_head\.weight|final_logits_bias|"
     r"model\.(encoder|decoder)\.embed_tokens\.weight|model\.shared\.weight"
 )
+# The other names of a table that is tied. One that is a weight of its own is none of these.
+TIED = {
+    "model.shared.weight": (
+        *("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+        "lm_head.weight",
+    ),
+    "model.decoder.embed_tokens.weight": ("lm_head.weight",),
+}
 
 
 def convert_name(name: str) -> str:

@@ -5,7 +5,7 @@ search here has is refused by name, unless it has no effect.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Search
 from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
@@ -94,17 +94,21 @@ def make_search(config: Mapping[str, Any], model: Transformer) -> Search:
     }
     if beams == 1:
         return GreedySearch(**options)
-    early_stopping = config.get("early_stopping")
-    if early_stopping != "never":
-        early_stopping = flag(config, "early_stopping")
     return BeamSearch(
         beams,
         number(config, "length_penalty", 1.0, 0, LARGEST_LENGTH_PENALTY),
         num_hypotheses=1,
-        early_stopping=early_stopping is True,
+        early_stopping=read_early_stopping(config),
         length_formula="power",
         **options,
     )
+
+
+def read_early_stopping(config: Mapping[str, Any]) -> bool | Literal["current_length"]:
+    """Returns when a beam search stops: there false is a guess, and "never" is exact."""
+    if config.get("early_stopping") == "never":
+        return False
+    return True if flag(config, "early_stopping") else "current_length"
 
 
 def longest_output(config: Mapping[str, Any]) -> int | None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_transformer.atomic_files import new_directory
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, Search
+from keras_transformer.interop.files import shown
 from keras_transformer.interop.hugging_face_form import (
     ACTIVATIONS,
     MARIAN,
@@ -26,8 +27,11 @@ from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
+from keras_transformer.text.piece_ids import LANGUAGE_CODE
 
 MAX_LENGTH = 512  # of outputs, where the translator names none
+# Hugging Face's names of the stops of a `BeamSearch`.
+EARLY_STOPPING = {True: True, False: "never", "current_length": False}
 
 
 def save_hugging_face(translator: Translator, directory: str | PathLike[str]) -> None:
@@ -38,6 +42,10 @@ def save_hugging_face(translator: Translator, directory: str | PathLike[str]) ->
     d_model are put in another order, in which their sinusoids are ours. Only the epsilon of their
     norms is always 1e-5. A model trained with `norm_epsilon=1e-5` is exact, another one differs by
     rounding and gives a warning.
+
+    The search becomes that of `generate`, which returns one hypothesis of a beam: ask there for
+    more by `num_return_sequences`. Tags of the tokenizer become special tokens of theirs. It puts
+    none before a text and divides no text: a warning says so where the translator does.
 
     Args:
         translator: a `Translator` of a `Transformer` with `SentencePieceTokenizer`s.
@@ -69,15 +77,18 @@ def save_hugging_face(translator: Translator, directory: str | PathLike[str]) ->
     model.build()
     with new_directory(directory) as written:
         folder = Path(written)
-        write_json(folder / "config.json", model_settings(model))
-        generation = {
-            **search,
-            **special_tokens(model),
-            "max_length": (translator.max_length or MAX_LENGTH) + 1,  # with the start
-        }
+        positions = num_positions(translator)
+        write_json(folder / "config.json", model_settings(model, positions))
+        longest = 1 + (translator.max_length or min(MAX_LENGTH, positions))  # with the start
+        generation = {**search, **special_tokens(model), "max_length": longest}
         write_json(folder / "generation_config.json", generation)
-        write_tokenizers(folder, tokenizers)
-        write_safetensors(folder / "model.safetensors", their_weights(model))
+        write_tokenizers(folder, tokenizers, translator.max_source_length)
+        write_safetensors(folder / "model.safetensors", their_weights(model, positions))
+    if translator.split_sentences:
+        warnings.warn(
+            "Hugging Face divides no text (`split_sentences`): give it one sentence at a time.",
+            stacklevel=2,
+        )
     if translator.source_tag is not None:
         warnings.warn(
             "Hugging Face's tokenizer puts no tag before a text: begin each with "
@@ -155,8 +166,8 @@ def special_tokens(model: Transformer) -> dict[str, Any]:
     }
 
 
-def model_settings(model: Transformer) -> dict[str, Any]:
-    """Returns what config.json holds."""
+def model_settings(model: Transformer, positions: int) -> dict[str, Any]:
+    """Returns what config.json holds, of a model with tables of so many positions."""
     family = family_for(model)
     source_size, target_size = model.vocabulary_sizes
     settings = {
@@ -175,7 +186,7 @@ def model_settings(model: Transformer) -> dict[str, Any]:
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
-        "max_position_embeddings": num_positions(model),
+        "max_position_embeddings": positions,
         "scale_embedding": model.scale_embeddings,
         "tie_word_embeddings": model.tie_output,
         "normalize_before": model.norm_first,
@@ -191,13 +202,14 @@ def model_settings(model: Transformer) -> dict[str, Any]:
     return settings
 
 
-def num_positions(model: Transformer) -> int:
-    """How many positions the tables of the directory have."""
-    return model.position.max_length or 2 * MAX_LENGTH
+def num_positions(translator: Translator) -> int:
+    """How many positions the tables of the directory have: as many as it reads and writes."""
+    longest = max(2 * MAX_LENGTH, translator.max_length or 0, translator.max_source_length)
+    return translator.model.position.max_length or longest
 
 
-def their_weights(model: Transformer) -> dict[str, np.ndarray]:
-    """Returns the weights by their names, in their form."""
+def their_weights(model: Transformer, positions: int) -> dict[str, np.ndarray]:
+    """Returns the weights by their names, in their form, and tables of so many positions."""
     found = {}
     order = list(range(model.d_model))
     if model.position.layout == "interleaved":
@@ -207,7 +219,7 @@ def their_weights(model: Transformer) -> dict[str, np.ndarray]:
     if "final_logits_bias" not in found:
         found["final_logits_bias"] = np.zeros((1, model.vocabulary_sizes[1]), "float32")
     # Without them it warns of missing weights, though it computes the same.
-    table = model.position.rows(np.arange(num_positions(model)))[:, order]
+    table = model.position.rows(np.arange(positions))[:, order]
     for side in ("encoder", "decoder"):
         found[f"model.{side}.embed_positions.weight"] = table
     if model.vocab_size and not model.tie_output:
@@ -266,7 +278,7 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
         return settings | {
             "num_beams": search.beam_size,
             "length_penalty": search.length_penalty,
-            "early_stopping": True if search.early_stopping else "never",
+            "early_stopping": EARLY_STOPPING[search.early_stopping],
         }
     if not isinstance(search, GreedySearch):
         raise ValueError(
@@ -278,7 +290,8 @@ def search_settings(search: Search, model: Transformer) -> dict[str, Any]:
 
 def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
     """Returns both tokenizers, or raises `ValueError` when one has no form there."""
-    tokenizers: list[Any] = [translator.source_tokenizer, translator.target_tokenizer]
+    source: Any = translator.source_tokenizer
+    tokenizers: list[Any] = [source, translator.target_tokenizer]
     for side, tokenizer in zip(("source", "target"), tokenizers, strict=True):
         if not isinstance(tokenizer, SentencePieceTokenizer):
             raise ValueError(
@@ -296,11 +309,31 @@ def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
                     f"tokenizer does nothing of that kind. Received: {name}="
                     f"{getattr(tokenizer, name)!r}"
                 )
+    read = source.tags if source.leading_tags else [translator.source_tag]
+    special = [tag for tag in read if tag is not None and not LANGUAGE_CODE.fullmatch(tag)]
+    if special and source.vocabulary != translator.target_tokenizer.vocabulary:
+        raise ValueError(
+            "`tags` of the source tokenizer must be of the form '>>fra<<' where the target has "
+            "another vocabulary: Hugging Face's special tokens have one id for both. "
+            f"Received: {shown(special)}"
+        )
     return tokenizers
 
 
-def write_tokenizers(folder: Path, tokenizers: Iterable[SentencePieceTokenizer]) -> None:
-    """Writes the files of a Marian tokenizer."""
+def added_tokens(tokenizer: SentencePieceTokenizer) -> dict[str, dict[str, Any]]:
+    """Returns the tags that are special tokens there, as tokenizer_config.json lists them.
+
+    A tag of the form `>>fra<<` is none: their Marian tokenizer knows it by its form.
+    """
+    ids = {tag: tokenizer.tag_id(tag) for tag in tokenizer.tags if not LANGUAGE_CODE.fullmatch(tag)}
+    as_it_is = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    return {f"{ids[tag]}": {"content": tag, **as_it_is, "special": True} for tag in ids}
+
+
+def write_tokenizers(
+    folder: Path, tokenizers: Iterable[SentencePieceTokenizer], longest_source: int
+) -> None:
+    """Writes the files of a Marian tokenizer, for sources of at most so many tokens."""
     source, target = tokenizers
     vocabularies = [map_pieces(tokenizer) for tokenizer in (source, target)]
     separate = vocabularies[0] != vocabularies[1]
@@ -316,8 +349,10 @@ def write_tokenizers(folder: Path, tokenizers: Iterable[SentencePieceTokenizer])
         "unk_token": names[target.unk_id],
         "eos_token": names[target.eos_id],
         "pad_token": names[target.pad_id],
-        "model_max_length": MAX_LENGTH,
+        "model_max_length": longest_source,
     }
+    if not separate and (added := added_tokens(source)):
+        settings["added_tokens_decoder"] = added
     write_json(folder / "tokenizer_config.json", settings)
 
 

@@ -8,11 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from keras_transformer import BeamSearch  # noqa: E402
 from keras_transformer.interop import load_hugging_face  # noqa: E402
 from keras_transformer.interop.hugging_face import (  # noqa: E402
     check_tensors,
     our_weight,
     read_config,
+    warn_of_layer_drop,
+    with_tied_names,
 )
 from keras_transformer.interop.hugging_face_form import make_model  # noqa: E402
 from keras_transformer.interop.hugging_face_search import make_search  # noqa: E402
@@ -27,6 +30,7 @@ from tests.interop.hugging_face_models import random_ids, random_model, save  # 
 from tests.numpy_reference import log_softmax  # noqa: E402
 
 pytestmark = pytest.mark.parity
+SIDES = ("encoder", "decoder")
 
 OPUS = {"vocab_size": 60, "pad_token_id": 59, "eos_token_id": 0, "decoder_start_token_id": 59}
 UNEQUAL = {
@@ -146,6 +150,16 @@ def read_changed(directory, changes, config=None, leave_out=()):
     return model
 
 
+def test_layers_that_are_left_out_in_training_are_said(tmp_path):
+    _, _, config = saved("m2m_100", tmp_path)
+    warn_of_layer_drop(config)
+    with pytest.warns(UserWarning, match="encoder_layerdrop=0.05 has no effect here"):
+        warn_of_layer_drop({**config, "encoder_layerdrop": 0.05})
+    for rate in (True, "0.1", 2, None):
+        with pytest.raises(ValueError, match="`decoder_layerdrop` must be a number from 0 to 1"):
+            warn_of_layer_drop({**config, "decoder_layerdrop": rate})
+
+
 COPIES_OF_SHARED = [
     "lm_head.weight",
     "model.encoder.embed_tokens.weight",
@@ -183,6 +197,37 @@ def test_untied_and_shared_is_one_table_beside_the_output_in_files_of_version_4(
     is_label[:, 0] = True
     found = array(model((sources, targets)))
     np.testing.assert_allclose(found[is_label], wanted[is_label], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["opus-mt", "separate vocabularies", "untied", "m2m_100"])
+def test_a_table_is_read_by_any_name_that_a_file_keeps(name, tmp_path):
+    """`save_model` keeps one name of each tensor, and old files have tables of positions."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    theirs, model, _ = saved(name, tmp_path)
+    expected = read_weights(model)
+    path = tmp_path / "model" / "model.safetensors"
+    safetensors.save_model(theirs, path)
+    kept = safetensors.load_file(path)
+    if name != "untied":
+        assert "lm_head.weight" in kept
+        assert not {"model.shared.weight", "model.decoder.embed_tokens.weight"} & kept.keys()
+    kept |= {f"model.{side}.embed_positions.weights": torch.ones(9, 32) for side in SIDES}
+    safetensors.save_file(kept, path, metadata={"format": "pt"})
+    tensors = with_tied_names(model, open_tensors(tmp_path / "model"))
+    check_tensors(model, tensors)
+    for weight, values in expected.items():
+        np.testing.assert_array_equal(our_weight(weight, tensors), values)
+
+
+def test_a_table_that_no_name_holds_is_missing(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    _, model, _ = saved("untied", tmp_path)
+    path = tmp_path / "model" / "model.safetensors"
+    kept = safetensors.load_file(path)
+    del kept["model.decoder.embed_tokens.weight"]  # `lm_head.weight` is another table
+    safetensors.save_file(kept, path, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"must have 'model\.decoder\.embed_tokens\.weight'"):
+        check_tensors(model, with_tied_names(model, open_tensors(tmp_path / "model")))
 
 
 def their_search(theirs, sources, **options):
@@ -346,8 +391,12 @@ SEARCHES = {
         "early_stopping": True,
     },
     "greedy, not renormalised": {"num_beams": 1},
+    # As Hugging Face searches where nothing says when to stop: by a guess.
+    "their stop": {"early_stopping": None},
+    "their stop, 0.8": {"early_stopping": None, "length_penalty": 0.8},
+    "their stop, 1.2": {"early_stopping": False, "length_penalty": 1.2},
 }
-FIRST = ["not renormalised, 0.6", "longer outputs", "six beams that stop early"]
+FIRST = ["not renormalised, 0.6", "longer outputs", "six beams that stop early", "their stop"]
 
 
 @pytest.mark.parametrize(
@@ -360,6 +409,7 @@ def test_the_search_of_200_captions_is_theirs(name, captions):
     forbidden = [[special["pad_token_id"]], [1], [7], [30]]
     settings = {"num_beams": 4, "early_stopping": "never", "max_length": 17}
     settings |= {"bad_words_ids": forbidden, "no_repeat_ngram_size": 2, **SEARCHES[name]}
+    settings = {option: value for option, value in settings.items() if value is not None}
     path = folder / "generation_config.json"
     path.write_text(json.dumps({**special, **settings}), encoding="utf-8")
     translator = load_hugging_face(folder, jit_compile=False)
@@ -374,3 +424,8 @@ def test_the_search_of_200_captions_is_theirs(name, captions):
     different = np.flatnonzero((ids != wanted).any(axis=1))
     assert not len(different), f"{len(different)} of 200 sentences differ"
     np.testing.assert_allclose(found.scores[:, 0], scores, atol=1e-4)
+    if not settings.get("early_stopping") and settings.get("length_penalty", 1.0) >= 1:
+        # An exact stop finds better ones, which theirs misses.
+        exact = BeamSearch(**{**translator.search.get_config(), "early_stopping": False})
+        better = arrays(translator.model.generate(sources, exact, max_length=16))
+        assert (better.scores[:, 0] > found.scores[:, 0] + 1e-3).any()

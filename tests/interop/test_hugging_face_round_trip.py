@@ -85,6 +85,23 @@ def test_a_translator_comes_back_from_hugging_face(name, tokenizer, tmp_path):
         assert first == second, file
 
 
+@pytest.mark.parametrize(
+    ("early_stopping", "theirs"), [(True, True), (False, "never"), ("current_length", False)]
+)
+def test_the_stop_of_a_beam_search_comes_back(early_stopping, theirs, tokenizer, tmp_path):
+    search = BeamSearch(2, 1.0, early_stopping=early_stopping, length_formula="power")
+    save_hugging_face(translator_of(tokenizer, search), tmp_path / "model")
+    path = tmp_path / "model" / "generation_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    assert settings["early_stopping"] == theirs
+    assert type(settings["early_stopping"]) is type(theirs)
+    assert load_hugging_face(tmp_path / "model").search.early_stopping == early_stopping
+    if not theirs:  # which is what theirs does where nothing is said
+        del settings["early_stopping"]
+        path.write_text(json.dumps(settings), encoding="utf-8")
+        assert load_hugging_face(tmp_path / "model").search.early_stopping == early_stopping
+
+
 # A package for normalisation that the tokenizer imports and never uses.
 no_sacremoses = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -126,6 +143,97 @@ def test_separate_vocabularies_go_out_and_come_back(tokenizer, tmp_path):
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     written = theirs.generate(**their_tokenizer(TEXTS, padding=True, return_tensors="pt"))
     assert their_tokenizer.batch_decode(written, skip_special_tokens=True) == translator(TEXTS)
+
+
+@pytest.fixture(scope="module")
+def tagged(tokenizer):
+    """A translator with tags: of the form that Marian knows, and of others."""
+    tags = ["<2de>", "<2fr>", ">>nld<<"]
+    tokenizer = SentencePieceTokenizer(tokenizer.model, tags=tags, leading_tags=True)
+    translator = translator_of(tokenizer)
+    return Translator(**{**translator.settings, "source_tag": "<2de>"})
+
+
+def test_tags_of_any_form_come_back(tagged, tmp_path):
+    with pytest.warns(UserWarning, match="puts no tag before a text: begin each with '<2de>'"):
+        save_hugging_face(tagged, tmp_path / "model")
+    options = {"max_length": 12, "jit_compile": False}
+    again = load_hugging_face(tmp_path / "model", target_language="<2de>", **options)
+    assert (again.source_tag, again.source_tokenizer.tags) == (
+        "<2de>",
+        tagged.source_tokenizer.tags,
+    )
+    texts = [*TEXTS, *(f"<2fr> {text}" for text in TEXTS), "a <2de> in the text"]
+    for tokenize in (again.source_tokenizer.tokenize, again.target_tokenizer.tokenize):
+        assert tokenize(texts).to_list() == tagged.source_tokenizer.tokenize(texts).to_list()
+    assert again(texts) == tagged(texts)
+    with pytest.warns(UserWarning, match="puts no tag before a text"):
+        save_hugging_face(again, tmp_path / "again")
+    settings = [
+        (tmp_path / name / "tokenizer_config.json").read_text(encoding="utf-8")
+        for name in ("model", "again")
+    ]
+    assert settings[0] == settings[1]
+
+
+@pytest.mark.parity
+@no_sacremoses
+def test_tags_of_any_form_begin_a_text_of_hugging_face(tagged, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    with pytest.warns(UserWarning, match="begin each with '<2de>'"):
+        save_hugging_face(tagged, tmp_path / "model")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    ours = tagged.source_tokenizer
+    found = []
+    for tag in ours.tags:
+        texts = [f"{tag} {text}" for text in TEXTS]
+        rows = tokenizer(texts)["input_ids"]
+        assert rows == [[*row, ours.eos_id] for row in ours.tokenize(texts).to_list()]
+        assert {row[0] for row in rows} == {ours.tag_id(tag)}
+        written = theirs.generate(**tokenizer(texts, padding=True, return_tensors="pt"))
+        found.append(tokenizer.batch_decode(written, skip_special_tokens=True))
+        assert found[-1] == tagged(texts)
+    assert found[0] == tagged(TEXTS) != found[1]
+
+
+def test_tags_of_other_forms_need_one_vocabulary(tagged, tokenizer, tmp_path):
+    other = SentencePieceTokenizer.train([text[::-1] for text in TEXTS] * 3, vocab_size=70)
+    source = tagged.source_tokenizer
+    translator = translator_of(source, target_tokenizer=other)
+    rule = re.escape("`tags` of the source tokenizer must be of the form '>>fra<<' where")
+    with pytest.raises(ValueError, match=rf"{rule}.*Received: \['<2de>', '<2fr>'\]"):
+        save_hugging_face(translator, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+    without = SentencePieceTokenizer(tokenizer.model, tags=source.tags)  # which no text begins with
+    save_hugging_face(translator_of(without, target_tokenizer=other), tmp_path / "model")
+
+
+@pytest.mark.parity
+@no_sacremoses
+def test_as_many_positions_leave_as_it_reads_and_writes(tokenizer, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    translator = translator_of(tokenizer, GreedySearch())
+    options = {"max_length": 1200, "max_source_length": 1300}
+    save_hugging_face(Translator(**{**translator.settings, **options}), tmp_path / "long")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "long")
+    longest = theirs.generation_config.max_length - 1  # what the decoder reads to write so much
+    assert longest == 1200
+    sources, targets = (torch.full((1, length), 5) for length in (1300, longest))
+    logits = theirs(input_ids=sources, decoder_input_ids=targets).logits
+    assert logits.shape == (1, longest, 90)
+    few = translator_of(tokenizer, GreedySearch(), position=PositionalEncoding(max_length=20))
+    few = Translator(**{**few.settings, "max_length": None, "max_source_length": None})
+    save_hugging_face(few, tmp_path / "few")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "few")
+    assert theirs.config.max_position_embeddings == 20
+    assert theirs.generation_config.max_length == 21  # with the start
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "few")
+    assert tokenizer.model_max_length == few.max_source_length == 20
+    assert theirs.generate(**tokenizer(["a man"], return_tensors="pt")).shape[1] <= 21
+    again = load_hugging_face(tmp_path / "few")
+    assert (again.max_source_length, again.max_length) == (20, 20)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +294,10 @@ def test_what_differs_there_is_said(tokenizer, tmp_path):
     translator = translator_of(tokenizer, GreedySearch(), norm_epsilon=1e-6)
     with pytest.warns(UserWarning, match=r"norms add 1e-05 to the variance, this model adds 1e-06"):
         save_hugging_face(translator, tmp_path / "epsilon")
+    dividing = translator_of(tokenizer, GreedySearch())
+    dividing = Translator(**{**dividing.settings, "split_sentences": True})
+    with pytest.warns(UserWarning, match=r"divides no text \(`split_sentences`\): give it one"):
+        save_hugging_face(dividing, tmp_path / "sentences")
     search = Sampling(temperature=0.7, top_k=9, seed=1)
     save_hugging_face(translator_of(tokenizer, Sampling(0.7, top_k=9)), tmp_path / "sampling")
     written = tmp_path / "sampling" / "generation_config.json"
