@@ -122,8 +122,8 @@ def rows_of_old(
         elif piece in places:
             rows.append([places[piece]])
         else:
-            left_out = {old.unk_id, *never}
-            left_out |= set() if surfaces[index].startswith(" ") else {space}
+            spaces = [] if surfaces[index].startswith(" ") else [space]
+            left_out = {old.unk_id, *never, *spaces}
             parts = [part for part in divided[index] if part not in left_out]
             rows.append(parts or everything)
     return rows

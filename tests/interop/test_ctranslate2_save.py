@@ -201,7 +201,7 @@ def test_sentencepiece_models_lie_beside(tmp_path):
     texts = ["a man rides a horse", "a woman rides a bus", "two dogs run"] * 5
     tokenizer = SentencePieceTokenizer.train(texts, vocab_size=45)
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=16)
-    translator = Translator(model, tokenizer, jit_compile=False, max_length=7)
+    translator = Translator(model, tokenizer, search=GreedySearch(), jit_compile=False)
     save_ctranslate2(translator, tmp_path / "made")
     assert sorted(os.listdir(tmp_path / "made")) == [
         "config.json", "model.bin", "shared_vocabulary.json", "source.spm", "target.spm",
@@ -213,7 +213,7 @@ def test_sentencepiece_models_lie_beside(tmp_path):
     theirs = [sum(result.log_probs) for result in opened.score_batch(*tokens)]
     ours = [score for score, _ in translator.score(sources, targets)]
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    again = load_ctranslate2(tmp_path / "made", jit_compile=False, max_length=7)
+    again = load_ctranslate2(tmp_path / "made", jit_compile=False)
     assert again.score(sources, targets) == translator.score(sources, targets)
     assert again.source_tokenizer is again.target_tokenizer
 
@@ -229,7 +229,8 @@ def test_symbols_and_sources_without_an_end_come_back(tmp_path):
         num_heads=2,
         d_ff=16,
     )
-    translator = Translator(model, source, target, jit_compile=False, source_eos=False)
+    options = {"search": GreedySearch(), "jit_compile": False, "source_eos": False}
+    translator = Translator(model, source, target, **options)
     save_ctranslate2(translator, tmp_path / "made")
     config = json.loads((tmp_path / "made/config.json").read_text(encoding="utf-8"))
     assert config["add_source_eos"] is False
@@ -355,10 +356,17 @@ def test_what_a_search_of_theirs_does_otherwise_is_said(search, said, tmp_path):
 def test_nothing_is_said_of_a_search_that_is_theirs(tmp_path):
     save_ctranslate2(searching(BeamSearch(2, 0.0)), tmp_path / "sums")
     save_ctranslate2(searching(BeamSearch(1)), tmp_path / "one")
-    with pytest.warns(UserWarning) as found:
-        save_ctranslate2(searching(GreedySearch(suppressed_ids=[5])), tmp_path / "forbidden")
-    said = [str(warning.message) for warning in found if warning.category is UserWarning]
-    assert ["renormalize=True" in message for message in said] == [False, True]
+    forbidding = searching(GreedySearch(suppressed_ids=[5], renormalize=True))
+    with pytest.warns(UserWarning, match="give suppress_sequences="):
+        save_ctranslate2(forbidding, tmp_path / "shared")
+
+
+def test_the_probability_of_forbidden_tokens_is_said(tmp_path):
+    translator = our_translator(3, logits_bias=True)  # whose file forbids them
+    search = GreedySearch(suppressed_ids=[5])
+    translator = Translator(**{**translator.settings, "search": search})
+    with pytest.warns(UserWarning, match="CTranslate2 searches with renormalize=True, which this"):
+        save_ctranslate2(translator, tmp_path / "made")
 
 
 @pytest.mark.parametrize(
