@@ -1,6 +1,7 @@
 """Calls a function with one item after the other in several processes; any of them may die.
 
-The processes are new ones, which import what the function needs; a `__main__` is not imported.
+The processes are new ones, which import what the function needs; a `__main__` is not imported. A
+new one takes the place of one that has died.
 """
 
 import os
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 END = object()
+MOST_DEATHS = 10  # in a row, after which no process is started any more
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 
@@ -38,9 +40,10 @@ def call_in_processes(
     """Yields each item with `function(item, tell)`, in the order in which they are done.
 
     A process gets an item when it has answered the one before, so items may be made one by one.
-    An item whose process dies has a `Died`; the other processes go on. Items that no process is
-    left for have one too. Each process has its share of the processors, and ends when this one has
-    ended, killed or not.
+    An item whose process dies has a `Died`, and a new process goes on with the next. When
+    `MOST_DEATHS` processes in a row have died, no item is likely to be at fault: those that are
+    left have a `Died` too. Each process has its share of the processors, and ends when this one
+    has ended, killed or not.
 
     Args:
         function: called in the processes; it and what it takes and returns can be pickled.
@@ -54,23 +57,28 @@ def call_in_processes(
     """
     waiting, lock = iter(items), threading.Lock()
     answers: Any = queue.SimpleQueue()
-    processes = [start(function, workers, variables or {}) for _ in range(workers)]
+    crew = Crew(function, workers, variables or {})
 
-    def feed(process: Any) -> None:
-        """Gives a process items as long as it lives."""
+    def feed() -> None:
+        """Gives items to a process, or to those that take its place, as long as there are some."""
+        process: Any = None
         try:
-            while process.poll() is None:
+            while True:
                 with lock:
                     item = next(waiting, END)
                 if item is END:
                     break
-                answers.put((item, ask(process, item, tell)))
+                process = crew.replace(process)
+                if process is None:
+                    answers.put((item, crew.tell_deaths()))
+                    break
+                answers.put((item, crew.ask(process, item, tell)))
         except BaseException as error:  # goes to the one who waits for answers
             answers.put(error)
         finally:
             answers.put(END)
 
-    threads = [threading.Thread(target=feed, args=[process]) for process in processes]
+    threads = [threading.Thread(target=feed) for _ in range(workers)]
     running = len(threads)
     try:
         for thread in threads:
@@ -83,37 +91,102 @@ def call_in_processes(
                 raise answer
             else:
                 yield answer
-        others = ", as all others" if workers > 1 else ""
-        for item in waiting:  # all processes have died, at least one of them between two items
-            yield item, Died(f"{tell_end(processes[-1])}{others}")
+        for item in waiting:
+            yield item, crew.tell_deaths()
     finally:
+        crew.kill()
+        for thread in threads:
+            thread.join()
+        crew.close()
+
+
+class Crew:
+    """The processes of a call: a thread asks each of them, and has another one when it dies.
+
+    Args:
+        function: what they call.
+        workers: how many there are at a time.
+        variables: of their environment.
+    """
+
+    def __init__(self, function: Any, workers: int, variables: Mapping[str, str]) -> None:
+        self.function, self.workers, self.variables = function, workers, variables
+        self.lock = threading.Lock()
+        self.processes: list[Any] = []
+        self.is_ended = False
+        self.deaths, self.last = 0, ""  # in a row, and how the last one ended
+
+    def replace(self, process: Any) -> Any:
+        """Returns a process that lives, a new one where there is none; None after many deaths."""
+        if process is not None and process.poll() is None:
+            return process
+        if process is not None and process in self.processes:
+            self.bury(process)  # it has died between two items
+        with self.lock:
+            if self.is_ended or self.deaths >= MOST_DEATHS:
+                return None
+            process = start(self.workers, self.variables)
+            self.processes.append(process)
+        with suppress(BrokenPipeError):  # it has died, as the first item will tell
+            send(process.stdin, self.function)
+        return process
+
+    def ask(self, process: Any, item: Any, tell: Callable[[Any], None]) -> Any:
+        """Returns the result of an item, or `Died`."""
+        result = ask(process, item, tell)
+        if isinstance(result, Died):
+            self.bury(process)
+        else:
+            self.deaths = 0
+        return result
+
+    def bury(self, process: Any) -> None:
+        """Counts a process that has died."""
+        how = tell_end(process)
+        with self.lock:
+            self.deaths, self.last = self.deaths + 1, how
+            self.processes.remove(process)
+        close_pipes(process)
+
+    def tell_deaths(self) -> Died:
+        """Says why an item has no process."""
+        return Died(f"{self.last}, as {self.deaths} in a row did")
+
+    def kill(self) -> None:
+        """Ends all processes, and starts none any more."""
+        with self.lock:
+            self.is_ended = True
+            processes = list(self.processes)
         for process in processes:
             process.kill()
             process.wait()
-        for thread in threads:
-            thread.join()
-        for process in processes:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.stdout.close()
+
+    def close(self) -> None:
+        """Closes what led to the processes, when no thread asks them any more."""
+        for process in self.processes:
+            close_pipes(process)
 
 
-def start(function: Any, workers: int, variables: Mapping[str, str]) -> Any:
+def start(workers: int, variables: Mapping[str, str]) -> Any:
     """Starts a process that runs `answer_items`."""
     threads = str(max(1, count_processors() // workers))
     defaults = {**dict.fromkeys(THREADS, threads), "TF_CPP_MIN_LOG_LEVEL": "3"}
     defaults["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # they share a GPU
     path = os.pathsep.join(sys.path)
     environment = {**defaults, **os.environ, "PYTHONPATH": path, **variables}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-P", __file__],  # without Keras, unless the function needs it
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
     )
-    with suppress(BrokenPipeError):  # it has died, as the first item will tell
-        send(process.stdin, function)
-    return process
+
+
+def close_pipes(process: Any) -> None:
+    """Closes what leads to a process that has ended."""
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
 
 
 def ask(process: Any, item: Any, tell: Callable[[Any], None]) -> Any:

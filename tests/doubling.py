@@ -6,15 +6,15 @@ import time
 
 
 class Double:
-    """Doubles an item, tells its process, and dies or raises an error for one item."""
+    """Doubles an item, tells its process, dies for some items and raises an error for one."""
 
-    def __init__(self, deadly=None, bad=None):
+    def __init__(self, deadly=(), bad=None):
         self.deadly, self.bad = deadly, bad
 
     def __call__(self, item, tell):
         print("a library prints this")
         tell(os.getpid())
-        if item == self.deadly:
+        if item in self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         if item == self.bad:
             raise EOFError(f"item {item} is bad")

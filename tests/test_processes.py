@@ -28,15 +28,29 @@ def test_each_item_has_its_result_and_every_process_works():
 
 
 def test_a_process_that_dies_costs_its_item_alone():
-    found = dict(call_in_processes(Double(deadly=3), range(20), 2, lambda value: None))
-    assert found.pop(3) == Died("by signal 9")
-    assert found == {item: 2 * item for item in range(20) if item != 3}
-    found = dict(call_in_processes(Double(deadly=0), range(20), 1, lambda value: None))
-    assert found.pop(0) == Died("by signal 9")
-    assert found == dict.fromkeys(range(1, 20), Died("by signal 9"))
+    expected = {item: 2 * item for item in range(20)}
+    for workers, deadly in ((2, [3]), (1, [0]), (1, [0, 1, 2]), (2, [0, 1, 2, 17])):
+        found = dict(call_in_processes(Double(deadly), range(20), workers, lambda value: None))
+        died = dict.fromkeys(deadly, Died("by signal 9"))
+        assert found == {**expected, **died}
 
 
-def test_items_have_a_death_when_no_process_lives_to_take_one(monkeypatch):
+def test_after_many_deaths_in_a_row_no_process_is_started(monkeypatch):
+    monkeypatch.setattr(processes, "MOST_DEATHS", 3)
+    told = []
+    found = dict(call_in_processes(Double(range(20)), range(20), 1, told.append))
+    assert found == {
+        **dict.fromkeys(range(3), Died("by signal 9")),
+        **dict.fromkeys(range(3, 20), Died("by signal 9, as 3 in a row did")),
+    }
+    assert len(told) == 3
+    # With a result in between they are not in a row.
+    found = dict(call_in_processes(Double([0, 1, 3, 4, 6, 7]), range(9), 1, told.append))
+    assert [item for item, result in found.items() if result == 2 * item] == [2, 5, 8]
+    assert all(found[item] == Died("by signal 9") for item in (0, 1, 3, 4, 6, 7))
+
+
+def test_a_process_that_dies_between_two_items_costs_none(monkeypatch):
     """The processes die after their start, or after an item, and before they are given the next."""
     start, ask = processes.start, processes.ask
 
@@ -54,14 +68,17 @@ def test_items_have_a_death_when_no_process_lives_to_take_one(monkeypatch):
         end(process)
         return answer
 
-    died = Died("by signal 9, as all others")
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "start", start_dying)
-        found = dict(call_in_processes(Double(), range(3), 2, print))
-    assert found == dict.fromkeys(range(3), died)
-    monkeypatch.setattr(processes, "ask", ask_once)
-    found = dict(call_in_processes(Double(), range(5), 2, print))
-    assert found == {0: 0, 1: 2, 2: died, 3: died, 4: died}
+        patch.setattr(processes, "ask", ask_once)
+        found = dict(call_in_processes(Double(), range(5), 2, lambda value: None))
+    assert found == {item: 2 * item for item in range(5)}
+    monkeypatch.setattr(processes, "MOST_DEATHS", 4)
+    monkeypatch.setattr(processes, "start", start_dying)
+    found = dict(call_in_processes(Double(), range(9), 2, print))
+    assert found.keys() == set(range(9))
+    hows = sorted(died.how for died in found.values())
+    assert hows[:4] == ["by signal 9"] * 4
+    assert all(how.startswith("by signal 9, as ") for how in hows[5:])
 
 
 KILLED = """
