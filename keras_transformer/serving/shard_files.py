@@ -20,9 +20,11 @@ from keras_transformer.line_files import (
 )
 
 LONGEST_LINE = 2**24  # bytes of a line that is read
-BATCH_BYTES = 2**20  # of lines, after which a batch ends early
+BATCH_BYTES = 2**20  # of lines, or of all columns, after which a batch ends early
 BLOCK_BYTES = 2**20
-ROWS_PER_GROUP = 2**14  # of Parquet, which are kept until they are written together
+ROWS_AT_ONCE = 64  # of Parquet, whose bytes are known when they are read
+# Rows of Parquet are kept until so many are written together, or rows of so many bytes.
+ROWS_PER_GROUP, GROUP_BYTES = 2**14, 2**25
 JSON_ENDINGS = (".jsonl", ".ndjson")
 
 
@@ -33,13 +35,13 @@ class Row(NamedTuple):
         text: valid UTF-8; b"" for a row that is wrong.
         wrong: why it cannot be translated, or "".
         input: the row as a list of wrong ones shows it.
-        record: the other fields of JSON.
+        json: the object of JSON that the row is, without its last brace; b"" for none.
     """
 
     text: bytes
     wrong: str
     input: str
-    record: dict[str, Any]
+    json: bytes = b""
 
 
 class Batch(NamedTuple):
@@ -102,16 +104,16 @@ class TextShard(Shard):
         """The row of a line."""
         shown = line.decode("utf-8", "backslashreplace")
         if len(line) > LONGEST_LINE:
-            return Row(b"", f"is longer than {LONGEST_LINE:,} bytes", shown[:1000], {})
+            return Row(b"", f"is longer than {LONGEST_LINE:,} bytes", shown[:1000])
         try:
             return self.parse(line, shown, number)
         except UnicodeError:
-            return Row(b"", "is not valid UTF-8", shown, {})
+            return Row(b"", "is not valid UTF-8", shown)
 
     def parse(self, line: bytes, shown: str, number: int) -> Row:
         """The row of a line of bearable length; `UnicodeError` where it is not UTF-8."""
         line.decode("utf-8")
-        return Row(line, "", shown, {})
+        return Row(line, "", shown)
 
     @contextlib.contextmanager
     def writer(self, stream: BinaryIO) -> Iterator[Write]:
@@ -138,39 +140,64 @@ class TextShard(Shard):
             return sum(block.count(b"\n") for block in iter(lambda: stream.read(BLOCK_BYTES), b""))
 
 
+class Members(list[tuple[str, Any]]):
+    """What an object of JSON holds: names and values, in order, some names perhaps twice."""
+
+
+# Numbers may be longer than Python converts, and none is the text of a row.
+JSON = json.JSONDecoder(
+    object_pairs_hook=Members,
+    parse_int=lambda digits: None,
+    parse_float=lambda digits: None,
+    parse_constant=lambda name: None,
+)
+
+
 class JsonShard(TextShard):
-    """A JSON object a line, whose other fields are kept."""
+    """A JSON object a line, which is kept as it is written, with one more member at its end."""
 
     def parse(self, line: bytes, shown: str, number: int) -> Row:
         """The row of an object."""
         decoded = line.decode("utf-8")
         try:
-            record = json.loads(decoded)
-        except (ValueError, RecursionError):
-            return Row(b"", "is not JSON", shown, {})
-        if not isinstance(record, dict):
-            return Row(b"", "is not a JSON object", shown, {})
-        if self.output_field in record:
+            members = JSON.decode(decoded)
+        except RecursionError:
+            return Row(b"", "is nested too deeply", shown)
+        except ValueError:
+            return Row(b"", "is not JSON", shown)
+        if not isinstance(members, Members):
+            return Row(b"", "is not a JSON object", shown)
+        names = [name for name, _ in members]
+        if self.output_field in names:
             raise ValueError(
                 f"{self.path}: line {number} has a field {self.output_field!r} already. Give "
                 "another name for that of the translations."
             )
-        text: Any = record.get(self.field)
-        if not isinstance(text, str):
-            found = "is not a string" if self.field in record else "is missing"
-            return Row(b"", f"its field {self.field!r} {found}", shown, record)
-        try:
-            return Row(text.encode("utf-8"), "", shown, record)
-        except UnicodeError:
-            return Row(b"", f"its field {self.field!r} has half a character", shown, record)
+        text, wrong = b"", ""
+        if (count := names.count(self.field)) != 1:
+            wrong = f"is there {count} times" if count else "is missing"
+        elif not isinstance(value := members[names.index(self.field)][1], str):
+            wrong = "is not a string"
+        else:
+            try:
+                text = value.encode("utf-8")
+            except UnicodeError:
+                wrong = "has half a character"
+        reason = f"its field {self.field!r} {wrong}" if wrong else ""
+        return Row(text, reason, shown, line.rstrip(b" \t\r")[:-1])
 
     def format_line(self, row: Row, translation: str | None) -> bytes:
-        """The object with its translation."""
-        record = {**row.record, self.output_field: translation}
-        try:
-            return json.dumps(record, ensure_ascii=False).encode("utf-8")
-        except UnicodeError:  # half a character, which JSON alone can write
-            return json.dumps(record).encode("ascii")
+        """The object with its translation; where there is none, one with null alone."""
+        kept = row.json or b"{"
+        comma = b"" if kept.strip() == b"{" else b", "
+        member = f"{json_text(self.output_field)}: {json_text(translation)}}}"
+        # Half a character is written as JSON escapes it.
+        return kept + comma + member.encode("utf-8", "backslashreplace")
+
+
+def json_text(value: str | None) -> str:
+    """A value as JSON has it, with letters of any script."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 class ParquetShard(Shard):
@@ -178,23 +205,48 @@ class ParquetShard(Shard):
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Yields batches of rows."""
+        with self._opened() as file:
+            kept: list[Any] = []
+            room = BATCH_BYTES
+            for piece in self._pieces(file, size):
+                if sum(map(len, kept)) + len(piece) > size:
+                    yield self._batch(kept)
+                    kept, room = [], BATCH_BYTES
+                kept.append(piece)
+                room -= piece.nbytes
+                if room <= 0:
+                    yield self._batch(kept)
+                    kept, room = [], BATCH_BYTES
+            if kept:
+                yield self._batch(kept)
+
+    def _pieces(self, file: Any, size: int) -> Iterator[Any]:
+        """Yields a few rows at a time, one where the rows of a group are long."""
+        most = -(-size // -(-size // ROWS_AT_ONCE))  # equal parts of a batch
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            average = group.total_byte_size // max(1, group.num_rows)
+            rows = min(most, max(1, BATCH_BYTES // max(1, average)))
+            yield from file.iter_batches(rows, row_groups=[number])
+
+    def _batch(self, pieces: list[Any]) -> Batch:
+        """The batch of rows that were read in pieces."""
         import pyarrow
 
-        with self._opened() as file:
-            for table in file.iter_batches(batch_size=size):
-                column = table.column(self.field)
-                kind = str(column.type).replace("string", "binary")  # some may not be UTF-8
-                texts = column.cast(pyarrow.type_for_alias(kind)).to_pylist()
-                yield Batch([self.read(text) for text in texts], table)
+        table = pyarrow.Table.from_batches(pieces)
+        column = table.column(self.field)
+        kind = str(column.type).replace("string", "binary")  # some may not be UTF-8
+        texts = column.cast(pyarrow.type_for_alias(kind)).to_pylist()
+        return Batch([self.read(text) for text in texts], table)
 
     def read(self, text: bytes | None) -> Row:
         """The row of a text."""
         if text is None:
-            return Row(b"", "is null", "", {})
+            return Row(b"", "is null", "")
         try:
-            return Row(text, "", text.decode("utf-8"), {})
+            return Row(text, "", text.decode("utf-8"))
         except UnicodeDecodeError:
-            return Row(b"", "is not valid UTF-8", text.decode("utf-8", "backslashreplace"), {})
+            return Row(b"", "is not valid UTF-8", text.decode("utf-8", "backslashreplace"))
 
     @contextlib.contextmanager
     def writer(self, stream: BinaryIO) -> Iterator[Write]:
@@ -206,16 +258,20 @@ class ParquetShard(Shard):
             new = pyarrow.field(self.output_field, pyarrow.string())
             schema = file.schema_arrow.append(new)
         kept: list[Any] = []
+        rows = size = 0
 
         def flush() -> None:
-            output.write_table(pyarrow.Table.from_batches(kept, schema))
+            nonlocal rows, size
+            output.write_table(pyarrow.concat_tables(kept))
             kept.clear()
+            rows = size = 0
 
         def write(batch: Batch, translations: Sequence[str | None]) -> None:
-            column = pyarrow.array(translations, pyarrow.string())
-            arrays = [*batch.table.columns, column]
-            kept.append(pyarrow.RecordBatch.from_arrays(arrays, schema=schema))
-            if sum(map(len, kept)) >= ROWS_PER_GROUP:
+            nonlocal rows, size
+            columns = [*batch.table.columns, pyarrow.array(translations, pyarrow.string())]
+            kept.append(table := pyarrow.Table.from_arrays(columns, schema=schema))
+            rows, size = rows + len(table), size + table.nbytes
+            if rows >= ROWS_PER_GROUP or size >= GROUP_BYTES:
                 flush()
 
         with pyarrow.parquet.ParquetWriter(stream, schema) as output:
@@ -237,7 +293,9 @@ class ParquetShard(Shard):
 
         check_is_file(self.path)
         try:
-            with pyarrow.parquet.ParquetFile(self.path) as file:
+            # Columns are read by and by, not a whole group of rows at once.
+            options = {"pre_buffer": False, "buffer_size": BLOCK_BYTES}
+            with pyarrow.parquet.ParquetFile(self.path, **options) as file:
                 self._check_columns(file.schema_arrow)
                 yield file
         except (pyarrow.ArrowException, OSError) as error:

@@ -20,6 +20,13 @@ from keras_transformer.serving.export import arguments_of_translate
 from keras_transformer.serving.model_card import read_card
 from keras_transformer.serving.saved_model import saved_model_path, tensorflow_path
 from keras_transformer.serving.shard_files import Shard, open_shard
+from keras_transformer.serving.shard_inputs import (
+    RECORD,
+    check_inputs,
+    is_unchanged,
+    note_input,
+    read_input,
+)
 
 SETTINGS = "translate_shards.json"  # what the files of a directory were made with
 WRONG = ".wrong.jsonl"  # what follows the name of a file, for its rows without a translation
@@ -101,9 +108,11 @@ def translate_shards(
     order, and no more than a batch of them is in memory.
 
     A file is written as `NAME.part` and gets its name when it is whole and has as many rows as
-    were read. Files that are there are left alone, so the same call goes on after a crash. Calls
-    on one machine, or on a file system that all machines lock, may share a directory: each file
-    is translated by one of them.
+    were read. Finished files are left alone, so the same call goes on after a crash. Where a file
+    of that name was made of an input with other contents, the call is refused. Files that were
+    begun and not finished come last, since one of them may end the process again. Calls on one
+    machine, or on a file system that all machines lock, may share a directory: each file is
+    translated by one of them.
 
     A row that cannot be translated has an empty line, or null. `NAME.wrong.jsonl` tells its number
     and why. Text may be other than UTF-8, or longer than the model reads. A line may be other than
@@ -116,7 +125,8 @@ def translate_shards(
         field: the field or column of the texts; None for plain text.
         output_field: the new field or column.
         workers: processes that translate a file each. Each has its share of the processors, and
-            a copy of the model. With 1 this process translates.
+            a copy of the model. One that dies costs its file, and a new one goes on with the
+            next. With 1 this process translates.
         batch_size: rows that are translated together.
         source_tag, target_tag: a tag of the vocabularies, such as a language code; None is the
             export's own.
@@ -127,8 +137,9 @@ def translate_shards(
         The counts of files and rows, and of those that could not be translated.
 
     Raises:
-        ValueError: when an argument is bad, or `output` has files of another model or other
-            options. When files are damaged or a process died, after all others are translated.
+        ValueError: when an argument is bad, or `output` has files of another model, of other
+            options or of other inputs. When files are damaged or a process died, after all others
+            are translated.
         ImportError: when a file is Parquet and pyarrow is not installed.
 
     Example:
@@ -152,13 +163,22 @@ def translate_shards(
     check_tags(job)
     paths = checked_files(files, job)
     open_output(job, paths)
-    waiting = [path for path in paths if not os.path.exists(job.target(path))]
+    finished = {path: job.target(path) for path in paths if os.path.exists(job.target(path))}
+    unknown = check_inputs(job.output, finished)
+    waiting = [path for path in paths if path not in finished]
+    waiting.sort(key=lambda path: read_time(f"{job.target(path)}{PART}"))
     progress = Progress(len(waiting), verbose)
-    if workers == 1 or len(waiting) < 2:
-        translate_one = Worker(job)
-        outcomes = {path: translate_one(path, progress.add) for path in progress.each(waiting)}
-    else:
-        outcomes = in_processes(job, waiting, min(workers, len(waiting)), progress)
+    if unknown:
+        progress.say(
+            f"{len(unknown):,} finished files, as {unknown[0]}, are of an earlier version, which "
+            "did not note their inputs. They are taken for translations of these"
+        )
+    outcomes: dict[str, dict[str, Any]] = {}
+    for path, outcome in translate_files(job, waiting, min(workers, len(waiting)), progress.add):
+        outcomes[path] = outcome
+        progress.count_file()
+        if "failed" in outcome:
+            progress.say(describe_failure(path, outcome))
     progress.end()
     check_outcomes(outcomes, len(paths))
     done = [outcome for outcome in outcomes.values() if "rows" in outcome]
@@ -184,7 +204,21 @@ def checked_files(files: Sequence[str | os.PathLike[str]], job: Job) -> list[str
             raise ValueError(f"`files` must have names of their own. Received: {other} and {path}")
         if os.path.realpath(path) == os.path.realpath(job.target(path)):
             raise ValueError(f"`output` must be another directory than that of {path}")
+    own = {SETTINGS, RECORD, *(f"{name}{ending}" for name in first for ending in (PART, WRONG))}
+    for name in own & first.keys():
+        raise ValueError(
+            f"`files` must not have the name of a file that is written beside the translations. "
+            f"Received: {first[name]}"
+        )
     return paths
+
+
+def read_time(path: str) -> float:
+    """When a file was last changed; 0 where there is none."""
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def check_tags(job: Job) -> None:
@@ -233,15 +267,34 @@ def digest_export(model: str) -> str:
 
 def check_outcomes(outcomes: dict[str, dict[str, Any]], count: int) -> None:
     """Raises `ValueError` when files failed."""
-    failed = [(path, found["failed"]) for path, found in outcomes.items() if "failed" in found]
-    if failed:
-        shown = [reason if path in reason else f"{path}: {reason}" for path, reason in failed]
-        more = [f"and {len(failed) - FAILURES_SHOWN} more"] * (len(failed) > FAILURES_SHOWN)
+    shown = [describe_failure(path, found) for path, found in outcomes.items() if "failed" in found]
+    if shown:
+        more = [f"and {len(shown) - FAILURES_SHOWN} more"] * (len(shown) > FAILURES_SHOWN)
         raise ValueError(
-            f"{len(failed)} of {count} files have no translation: "
+            f"{len(shown)} of {count} files have no translation: "
             f"{'; '.join([*shown[:FAILURES_SHOWN], *more])}. The others are finished; the same "
             "call goes on."
         )
+
+
+def describe_failure(path: str, outcome: dict[str, Any]) -> str:
+    """Says which file failed, and why."""
+    reason = outcome["failed"]
+    return reason if path in reason else f"{path}: {reason}"
+
+
+def translate_files(
+    job: Job, paths: Sequence[str], workers: int, tell: TellRows
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields each file with its outcome, translated here or by several processes."""
+    worker = Worker(job)
+    if workers < 2:
+        for path in paths:
+            yield path, worker(path, tell)
+        return
+    for path, outcome in call_in_processes(worker, paths, workers, tell):
+        is_dead = isinstance(outcome, Died)
+        yield path, {"failed": f"its process ended {outcome.how}"} if is_dead else outcome
 
 
 class Worker:
@@ -299,6 +352,7 @@ def translate_shard(
     with claimed(f"{target}{PART}") as stream:
         if stream is None or os.path.exists(target):
             return {}
+        made_of = read_input(shard.path)
         rows = wrong = 0
         with WrongRows(f"{target}{WRONG}") as wrong_rows, shard.writer(stream) as write:
             for batch in shard.batches(batch_size):
@@ -317,6 +371,9 @@ def translate_shard(
         os.fsync(stream.fileno())
         if (written := shard.count(stream.name)) != rows:
             raise ValueError(f"{rows:,} rows were read and {written:,} written to {stream.name}")
+        if not is_unchanged(shard.path, made_of):
+            raise ValueError(f"{shard.path}: has changed while it was translated")
+        note_input(os.path.dirname(target), os.path.basename(target), made_of)
         wrong_rows.keep()
         os.replace(stream.name, target)
     return {"rows": rows, "wrong": wrong}
@@ -349,6 +406,7 @@ def claimed(path: str) -> Iterator[BinaryIO | None]:
             return
         try:
             stream.truncate()
+            os.utime(path)  # says when the file was begun
             yield stream
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -402,12 +460,6 @@ class Progress:
         self.last = self.begun = time.monotonic()
         self.lock = threading.Lock()
 
-    def each(self, paths: Sequence[str]) -> Iterator[str]:
-        """Yields the files, each counted when it is done."""
-        for path in paths:
-            yield path
-            self.count_file()
-
     def count_file(self) -> None:
         """Counts a file that is done."""
         with self.lock:
@@ -422,6 +474,12 @@ class Progress:
                 self.last = time.monotonic()
                 end = "\r" if self.is_terminal else "\n"
                 print(self.line(), end=end, file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        """Writes a line that stays, in the place of one of progress."""
+        if self.verbose:
+            clear = "\r\x1b[K" if self.is_terminal else ""
+            print(f"{clear}{line}", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Writes the last line."""
@@ -439,15 +497,3 @@ class Progress:
         rows_left = max(0, self.rows_of_done / self.done * self.files - self.rows)
         minutes = rows_left / self.rows * seconds / 60
         return f"{line}, about {max(1, round(minutes)):,} min left"
-
-
-def in_processes(
-    job: Job, paths: Sequence[str], workers: int, progress: Progress
-) -> dict[str, dict[str, Any]]:
-    """Returns the outcome of each file, translated by as many processes."""
-    outcomes: dict[str, dict[str, Any]] = {}
-    for path, outcome in call_in_processes(Worker(job), paths, workers, progress.add):
-        is_dead = isinstance(outcome, Died)
-        outcomes[path] = {"failed": f"its process ended {outcome.how}"} if is_dead else outcome
-        progress.count_file()
-    return outcomes

@@ -2,6 +2,7 @@
 
 import fcntl
 import gzip
+import itertools
 import json
 import os
 import signal
@@ -14,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer.serving import shard_files, shards, translate_shards
+from keras_transformer.serving import shard_files, shard_inputs, shards, translate_shards
 from tests.serving.trained import translator, words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+OWN = {"translate_shards.json", "translate_shards.inputs"}  # beside the translations
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,10 @@ def lines_of(path):
     return data.decode().split("\n")[:-1]
 
 
+def names_of(folder):
+    return {path.name for path in folder.iterdir()}
+
+
 def objects_of(path):
     return [json.loads(line) for line in lines_of(path)]
 
@@ -100,9 +106,8 @@ def test_text_keeps_its_order_and_bad_lines_their_place(translate, texts, expect
         ]
         assert wrong[0]["input"] == "ab\\xff"
     assert (tmp_path / "out" / "c.txt").read_bytes() == b""
-    names = {path.name for path in (tmp_path / "out").iterdir()}
     sides = {"a.txt.wrong.jsonl", "b.txt.gz.wrong.jsonl"}
-    assert names == {"a.txt", "b.txt.gz", "c.txt", "translate_shards.json", *sides}
+    assert names_of(tmp_path / "out") == {"a.txt", "b.txt.gz", "c.txt", *OWN, *sides}
 
 
 def test_json_keeps_its_other_fields(translate, tmp_path):
@@ -126,6 +131,36 @@ def test_json_keeps_its_other_fields(translate, tmp_path):
         "its field 'text' is not a string",
         "its field 'text' is missing",
     ]
+
+
+EXACT = [  # the object up to its last brace, and why it has no translation
+    (b'{"a": 1e400, "b": 0.1000000000000000055511, "c": -0, "text": "abc"', ""),
+    (b' {"a":1,"a":{"b":1,"b":2},"text":"abc" , "c":[1.50, NaN, -Infinity] ', ""),
+    (b'{"a": %b, "text": "abc", "\\u00e9": "\xc3\xa9\\/"' % (b"9" * 5000), ""),
+    (b'{"text": "abc", "a": "\\ud800"', ""),
+    (b'{"text": "abc", "text": "abd"', "its field 'text' is there 2 times"),
+    (b'{"text": 1e400', "its field 'text' is not a string"),
+    (b'{"text": {"text": "a"}', "its field 'text' is not a string"),
+    (b"{ ", "its field 'text' is missing"),
+]
+
+
+def test_json_keeps_its_other_members_as_they_are_written(translate, tmp_path):
+    ends = itertools.cycle([b"}", b"}\t \r"])
+    (tmp_path / "a.jsonl").write_bytes(
+        b"".join(line + end + b"\n" for (line, _), end in zip(EXACT, ends, strict=False))
+        + b"[" * 200_000
+    )
+    report = translate("a.jsonl", field="text", output_field="\u00e9\udc80")
+    assert report[3:] == (len(EXACT) + 1, 5)
+    lines = (tmp_path / "out" / "a.jsonl").read_bytes().split(b"\n")
+    for line, (kept, reason) in zip(lines, EXACT, strict=False):
+        comma = b"" if kept == b"{ " else b", "
+        found = b"null" if reason else b'"CBA"'
+        assert line == kept + comma + b'"\xc3\xa9\\udc80": ' + found + b"}"
+    wrong = objects_of(tmp_path / "out" / "a.jsonl.wrong.jsonl")
+    reasons = [reason for _, reason in EXACT if reason]
+    assert [row["reason"] for row in wrong] == [*reasons, "is nested too deeply"]
 
 
 def test_parquet_keeps_its_other_columns(
@@ -166,6 +201,107 @@ def test_a_text_of_parquet_that_is_no_utf_8_costs_its_row_alone(translate, tmp_p
     ]
 
 
+def test_rows_of_parquet_are_read_and_written_by_their_bytes(tmp_path):
+    """One group of 80 MB: rows of 100 KB, and short ones."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    page = np.random.default_rng(1).bytes(100_000)
+    table = {"page": [page] * 800 + [b"a"] * 3000, "text": [f"a{n}" for n in range(3800)]}
+    path = tmp_path / "a.parquet"
+    options = dict(use_dictionary=False, compression="none", write_batch_size=8)
+    parquet.write_table(pyarrow.table(table), path, **options)
+    before = pyarrow.total_allocated_bytes()
+    shard = shard_files.open_shard(str(path), "text", "translation")
+    rows, largest = [], 0
+    with open(tmp_path / "b.parquet", "wb") as stream, shard.writer(stream) as write:
+        for batch in shard.batches(512):
+            assert len(batch.rows) <= 512
+            assert batch.table.nbytes < 8 * shard_files.BATCH_BYTES
+            rows += batch.rows
+            largest = max(largest, pyarrow.total_allocated_bytes() - before)
+            write(batch, [row.text.decode() for row in batch.rows])
+    assert [row.text.decode() for row in rows] == table["text"]
+    assert largest < 60e6
+    metadata = parquet.read_metadata(tmp_path / "b.parquet")
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert len(sizes) == 3
+    found = parquet.read_table(tmp_path / "b.parquet")
+    assert found.column("translation").to_pylist() == table["text"]
+    assert found.column("page").to_pylist() == table["page"]
+
+
+def test_an_input_with_other_contents_is_refused(translate, tmp_path, capsys, monkeypatch):
+    for year, text in (("2023", "abc"), ("2024", "abd"), ("copied", "abc")):
+        (tmp_path / year).mkdir()
+        (tmp_path / year / "a.txt").write_text(f"{text}\n", encoding="utf-8")
+    assert translate("2023/a.txt").files == 1
+    with pytest.raises(ValueError, match=r"under the name of .*2024/a\.txt: the contents differ"):
+        translate("2024/a.txt")
+    # Moved, copied or downloaded again it is the same; then it is read once.
+    assert translate("copied/a.txt").finished == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_inputs, "read_input", None)
+        assert translate("copied/a.txt").finished == 1
+    with open(tmp_path / "2023" / "a.txt", "a", encoding="utf-8") as file:
+        file.write("g\n")
+    with pytest.raises(ValueError, match=r"Give another directory, or delete .*out/a\.txt") as said:
+        translate("2023/a.txt")
+    assert "\n" not in str(said.value)
+    assert lines_of(tmp_path / "out" / "a.txt") == ["CBA"]
+    (tmp_path / "out" / "a.txt").unlink()
+    assert translate("2023/a.txt").rows == 2
+    assert translate("2023/a.txt", verbose=True).finished == 1
+    assert "earlier version" not in capsys.readouterr().err
+
+
+def test_a_record_that_a_crash_has_cut_off_loses_its_own_line_alone(translate, tmp_path, capsys):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(f"{name}\n", encoding="utf-8")
+    assert translate("a", "b").files == 2
+    record = tmp_path / "out" / "translate_shards.inputs"
+    record.write_bytes(record.read_bytes()[:-9])
+    assert translate("c").files == 1
+    assert shard_inputs.read_inputs(str(tmp_path / "out")).keys() == {"a", "c"}
+    record.unlink()  # as earlier versions left a directory
+    assert translate("a", "b", "c", verbose=True).finished == 3
+    assert "3 finished files, as " in capsys.readouterr().err
+
+
+def test_an_input_that_changes_meanwhile_is_refused(translate, tmp_path, monkeypatch):
+    path = tmp_path / "a"
+    path.write_text("abc\n", encoding="utf-8")
+    add = shards.Progress.add
+
+    def change(self, rows):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("abd\n")
+        add(self, rows)
+
+    monkeypatch.setattr(shards.Progress, "add", change)
+    with pytest.raises(ValueError, match="a: has changed while it was translated"):
+        translate("a")
+    assert names_of(tmp_path / "out") == {"translate_shards.json"}
+
+
+def test_files_that_ended_the_process_come_last(translate, tmp_path, monkeypatch):
+    """The first two end it each time. What such an end leaves is the file that was begun."""
+    for name in "abcd":
+        (tmp_path / name).write_text("abc\n", encoding="utf-8")
+    translate_shard, tried = shards.translate_shard, []
+
+    def end(shard, target, *given):
+        tried.append(Path(target).name)
+        if tried[-1] in "ab":
+            Path(f"{target}.part").write_bytes(b"")
+            raise KeyboardInterrupt
+        return translate_shard(shard, target, *given)
+
+    monkeypatch.setattr(shards, "translate_shard", end)
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            translate(*"abcd")
+    assert "".join(tried) == "abcdab"
+
+
 def test_finished_files_are_left_alone_and_others_settings_refused(translate, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text("abc\n", encoding="utf-8")
@@ -200,8 +336,7 @@ def test_a_damaged_file_does_not_stop_the_others(translate, tmp_path):
         translate("a.gz", "b")
     assert "\n" not in str(caught.value)
     assert lines_of(tmp_path / "out" / "b") == ["CBA"]
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"b", "translate_shards.json"}
+    assert names_of(tmp_path / "out") == {"b", *OWN}
 
 
 def test_a_row_too_many_is_found(translate, tmp_path, monkeypatch):
@@ -227,13 +362,14 @@ def test_a_file_that_another_call_has_is_left_to_it(translate, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_in_one_line(translate, exported, tmp_path):
-    for name in ("a", "b.jsonl", "x/a"):
+    for name in ("a", "a.part", "b.jsonl", "x/a"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}\n", encoding="utf-8")
     cases = [
         (("none",), {}, "none: there is no such file"),
         ((), {}, r"`files` must be a list of files. Received: files=\[\]"),
         (("a", "x/a"), {}, "must have names of their own"),
+        (("a", "a.part"), {}, r"must not have the name of a file that .* Received: .*a\.part"),
         (("a",), {"field": "text"}, "`field` must be left out for plain text"),
         (("b.jsonl",), {}, "`field` must name the field of the texts. Received: field=None"),
         (("a",), {"workers": 0}, "`workers` must be a positive integer. Received: workers=0"),
@@ -298,7 +434,9 @@ def test_a_killed_process_costs_its_file_and_the_next_call_goes_on(exported, tra
     printed, error = running.communicate(timeout=300)
     assert running.returncode == 1, printed
     assert "1 of 6 files have no translation" in error
-    assert "its process ended by signal 9" in error
+    (line,) = [line for line in error.splitlines() if line.startswith(f"{tmp_path}/part-")]
+    assert line.endswith(": its process ended by signal 9")  # when it happens
+    assert error.index(line) < error.index("6 of 6 files")
     done = [name for name in files if (output / name).exists()]
     assert len(done) == 5
     times = {name: (output / name).stat().st_mtime_ns for name in done}
@@ -308,8 +446,7 @@ def test_a_killed_process_costs_its_file_and_the_next_call_goes_on(exported, tra
     assert translate(*files, batch_size=300).files == 6  # in this process
     for name in files:
         assert (output / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
-    names = {path.name for path in output.iterdir()}
-    assert names == {*files, "translate_shards.json"}
+    assert names_of(output) == {*files, *OWN}
 
 
 def kill_one(pid, output):
