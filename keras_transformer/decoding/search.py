@@ -364,15 +364,23 @@ class Search:
                 "`source_lengths` must be given for `min_length_ratio` and `max_length_ratio`. "
                 "Received: source_lengths=None"
             )
-        if self.max_length_ratio is not None:
-            longest = times_rounded_up(source_lengths, self.max_length_ratio)
-            limits = ops.minimum(limits, ops.maximum(longest, 1))
+        limits = self.bound_lengths(limits, source_lengths)
         if not self.min_length and not self.min_length_ratio:
             return limits, None
         least = ops.full((batch_size,), min(self.min_length, LARGEST_INT32), "int32")
         if self.min_length_ratio:
             least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
         return limits, ops.minimum(least, limits)
+
+    def bound_lengths(self, lengths: Tensor, source_lengths: Tensor) -> Tensor:
+        """Returns largest lengths, or lower ones where `max_length_ratio` bounds them, at least 1.
+
+        `source_lengths` are int32 (batch,). `lengths` are one for each, or one for all.
+        """
+        if self.max_length_ratio is None:
+            return lengths
+        longest = times_rounded_up(source_lengths, self.max_length_ratio)
+        return ops.minimum(lengths, ops.maximum(longest, 1))
 
     def run(self, task: Task, state: State) -> DecodeResult:
         """Decodes the sentences of the task; each search implements it."""

@@ -309,18 +309,28 @@ class SequenceToSequence(Composite, keras.Model):
     def _paper_limits(
         self, source_ids: Ids, source_lengths: Tensor, length_limits: Tensor | None
     ) -> tuple[int | Tensor, Tensor]:
-        """Returns the longest output of the batch, and of each sentence: its source and 50 more."""
+        """Returns the largest length of the batch and of each sentence, without a `max_length`."""
         batch_size, source_length = ops.shape(source_ids)
-        max_length = source_length + EXTRA_LENGTH
-        if self.longest_target is not None:
-            # A known length stays a number: JAX takes only numbers for a shape.
-            least_of = min if isinstance(max_length, int) else ops.minimum
-            max_length = least_of(max_length, self.longest_target)
-        limits = source_lengths + EXTRA_LENGTH
+        limits = self.limit_lengths(source_lengths)
         if length_limits is not None:
             own = per_sentence("length_limits", length_limits, batch_size, dtype="int32", least=1)
             limits = ops.minimum(limits, own)
-        return max_length, limits
+        return self.limit_lengths(source_length), limits
+
+    def limit_lengths(self, source_lengths: Any, max_length: int | None = None) -> Any:
+        """Returns the largest lengths of outputs: `max_length`, or 50 more than their sources have.
+
+        `source_lengths` are numbers of tokens, `eos_id` included: an integer, or a tensor of any
+        shape. Where they decide, no output is longer than `longest_target`.
+        """
+        if max_length is not None:
+            return max_length
+        limits = source_lengths + EXTRA_LENGTH
+        if self.longest_target is None:
+            return limits
+        # An integer stays one: JAX takes only integers for a shape.
+        least_of = min if isinstance(limits, int) else ops.minimum
+        return least_of(limits, self.longest_target)
 
     def score(
         self, source_ids: Ids, target_ids: Ids, label_mask: PaddingMask | None = None

@@ -11,7 +11,6 @@ from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
 from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search, Shortlist
 from keras_transformer.layers.dense import products_apart
-from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving.stored_copy import columns_copy, quantized_copy
 
 SMALLEST_LENGTH = 16
@@ -343,7 +342,15 @@ class IdFunctions(tf.Module):
     @property
     def longest_output(self) -> int:
         """The most tokens that a search of the longest source can give."""
-        return self.max_length or self.max_source_length + EXTRA_LENGTH
+        return self.model.limit_lengths(self.max_source_length, self.max_length)
+
+    def limit_lengths(self, source_lengths: tf.Tensor) -> tf.Tensor:
+        """Returns the largest lengths of the outputs of sources, int32 (rows,), or one for all.
+
+        `source_lengths` are int32 (rows,), with `eos_id`.
+        """
+        limits = self.model.limit_lengths(source_lengths, self.max_length)
+        return self.search.bound_lengths(limits, source_lengths)
 
     def _search_ids(self, source_ids: tf.Tensor) -> tuple[tf.Tensor, ...]:
         result = self._generate(source_ids, self.search, **self._first(source_ids))

@@ -187,6 +187,7 @@ class GreedyPair:
         pad, bos, eos = settings["pad_id"], settings["bos_id"], settings["eos_id"]
         rows = len(source_ids)
         lengths = (source_ids != pad).sum(axis=1)
+        # As `SequenceToSequence.limit_lengths`, which this program cannot import.
         limits = settings["max_length"] or lengths + settings["extra_length"]
         limits = np.minimum(limits, settings["longest"] or np.inf)
         memory = self.encoder(source_ids=source_ids)

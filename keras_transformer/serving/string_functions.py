@@ -7,12 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.decoding.search import (
-    IMPOSSIBLE,
-    LARGEST_LENGTH_PENALTY,
-    times_rounded_up,
-)
-from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
+from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
@@ -505,16 +500,10 @@ class StringFunctions(tf.Module):
         if self.target_tokenizer.reverse:
             last = tf.concat([segments.first[1:], [True]], axis=0)
             has_prefix = last[: tf.size(segments.first)]  # there may be none
-        longest = self.id_functions.max_length
-        ratio = self.id_functions.search.max_length_ratio
-        if longest is None or ratio is not None:  # as in `Transformer.generate`, `eos_id` counted
-            read = tf.cast(sources.row_lengths(), tf.int32) + self.source_eos
-            read = tf.boolean_mask(read, has_prefix)  # -> (texts,)
-            longest = read + EXTRA_LENGTH if longest is None else longest
-            if ratio is not None:  # as in `Search`
-                longest = tf.minimum(longest, tf.maximum(times_rounded_up(read, ratio), 1))
+        read = tf.cast(sources.row_lengths(), tf.int32) + self.source_eos
+        longest = self.id_functions.limit_lengths(tf.boolean_mask(read, has_prefix))
         most = self.longest_target
-        limits = tf.minimum(tf.minimum(limits, longest), most)
+        limits = tf.minimum(tf.minimum(limits, longest), most)  # -> (texts,)
         lengths = tf.cast(with_tags(tokens, targets.tags).row_lengths(), tf.int32)
         too_long = lengths > limits
         tokens = tf.gather(tokens[:, :most], segments.texts)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer import BeamSearch, GreedySearch, Sampling
+from keras_transformer import BeamSearch, GreedySearch, PositionalEncoding, Sampling
 from keras_transformer.models.transformer_step import TransformerStep
 from tests.backends import array, arrays
 from tests.decoding.ways_to_compile import WAYS, in_way
@@ -118,6 +118,15 @@ def test_lengths_relative_to_the_source_do_not_count_its_padding():
     assert (long.lengths[:, 0] >= 2 * lengths).all()
     short = arrays(model.generate(SOURCE_IDS, BeamSearch(max_length_ratio=0.5), max_length=12))
     assert (short.lengths <= np.ceil(0.5 * lengths)[:, None]).all()
+
+
+def test_the_largest_length_is_the_argument_or_follows_the_source_and_the_positions():
+    model, short = built(), built(position=PositionalEncoding(9))
+    assert model.limit_lengths(7) == 57
+    assert array(model.limit_lengths(np.array([7, 0]))).tolist() == [57, 50]
+    assert model.limit_lengths(np.array([7, 0]), max_length=4) == 4
+    assert short.limit_lengths(7) == 9
+    assert array(short.limit_lengths(np.array([7, 0]))).tolist() == [9, 9]
 
 
 # Those of a Transformer: `test_generate_is_traced_once_for_every_batch_and_length`.

@@ -7,7 +7,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer import BeamSearch, GreedySearch, Sampling, Transformer
+from keras_transformer import (
+    BeamSearch,
+    GreedySearch,
+    PositionalEncoding,
+    Sampling,
+    Transformer,
+)
 from keras_transformer.serving import Translator
 from keras_transformer.serving.id_functions import (
     CompiledFunction,
@@ -154,6 +160,33 @@ def test_the_larger_the_weights_the_more_rows_it_takes():
     base = Transformer(8000, num_layers=6, d_model=512, num_heads=8, d_ff=2048)
     assert least_rows_to_halve(base) == 46
     assert least_rows_to_halve(base, BeamSearch(4)) == 12
+
+
+@pytest.mark.parametrize(
+    ("max_length", "ratio", "longest", "limits"),
+    [
+        (None, None, 20, [20, 20]),
+        (7, None, 7, [7, 7]),
+        (None, 0.5, 20, [1, 3]),
+        (2, 0.5, 2, [1, 2]),
+    ],
+)
+def test_the_lengths_of_outputs_are_those_that_the_model_and_the_search_allow(
+    max_length, ratio, longest, limits
+):
+    model = Transformer(11, num_layers=1, d_model=8, num_heads=2, position=PositionalEncoding(20))
+    functions = IdFunctions(
+        model,
+        GreedySearch(max_length_ratio=ratio),
+        max_length=max_length,
+        max_source_length=16,
+        max_batch_tokens=64,
+        jit_compile=False,
+        quantize=None,
+    )
+    assert functions.longest_output == longest
+    given = functions.limit_lengths(tf.constant([1, 6]))
+    assert np.broadcast_to(given, 2).tolist() == limits
 
 
 @pytest.mark.parametrize("seed", [None, pytest.param(4, marks=pytest.mark.slow)])
