@@ -1,5 +1,6 @@
 """One layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -34,6 +35,24 @@ class DecoderMasks(NamedTuple):
     memory_padding_mask: PaddingMask | None  # (batch, source)
     attention_mask: AttentionMask | None  # (batch, target, target)
     memory_attention_mask: AttentionMask | None  # (batch, target, source)
+
+    @classmethod
+    def combine(
+        cls,
+        inputs: Sequence[Tensor | PaddingMask | None],
+        memory: Sequence[Tensor | PaddingMask | None],
+        *,
+        attention_mask: AttentionMask | None,
+        memory_attention_mask: AttentionMask | None,
+    ) -> tuple[Tensor, Tensor | None, "DecoderMasks"]:
+        """Returns inputs and memory as `one_mask` does, and the masks of the call.
+
+        `inputs` and `memory` are each a tensor, or None, and then its padding masks.
+        """
+        target, padding_mask = one_mask(*inputs)
+        source, memory_padding_mask = one_mask(*memory)
+        own = cls(padding_mask, memory_padding_mask, attention_mask, memory_attention_mask)
+        return target, source, own
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -126,13 +145,14 @@ class DecoderLayer(Block):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
-        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
-        masks = DecoderMasks(
-            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
+        inputs, memory, masks = DecoderMasks.combine(
+            (inputs, padding_mask, mask, inputs_mask),
+            (memory, memory_padding_mask, memory_mask),
+            attention_mask=attention_mask,
+            memory_attention_mask=memory_attention_mask,
         )
         states = self.transform(inputs, memory, masks=masks, training=training)
-        return self.attach_mask(states.outputs, mask=padding_mask)
+        return self.attach_mask(states.outputs, mask=masks.padding_mask)
 
     def inspect(
         self,
@@ -147,13 +167,14 @@ class DecoderLayer(Block):
     ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
-        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
-        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
-        masks = DecoderMasks(
-            padding_mask, memory_padding_mask, attention_mask, memory_attention_mask
+        inputs, memory, masks = DecoderMasks.combine(
+            (inputs, padding_mask, mask),
+            (memory, memory_padding_mask, memory_mask),
+            attention_mask=attention_mask,
+            memory_attention_mask=memory_attention_mask,
         )
         states = self.transform(inputs, memory, masks=masks, training=training, with_weights=True)
-        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding_mask))
 
     def transform(
         self,

@@ -22,6 +22,17 @@ class EncoderMasks(NamedTuple):
     padding_mask: PaddingMask | None  # (batch, length)
     attention_mask: AttentionMask | None  # (batch, query, key)
 
+    @classmethod
+    def combine(
+        cls,
+        inputs: Tensor,
+        *padding_masks: PaddingMask | None,
+        attention_mask: AttentionMask | None,
+    ) -> tuple[Tensor, "EncoderMasks"]:
+        """Returns `inputs` as `one_mask` does, and the masks of the call."""
+        inputs, padding_mask = one_mask(inputs, *padding_masks)
+        return inputs, cls(padding_mask, attention_mask)
+
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class EncoderLayer(Block):
@@ -96,10 +107,11 @@ class EncoderLayer(Block):
         inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
-        masks = EncoderMasks(padding_mask, attention_mask)
+        inputs, masks = EncoderMasks.combine(
+            inputs, padding_mask, mask, inputs_mask, attention_mask=attention_mask
+        )
         states = self.transform(inputs, masks=masks, training=training)
-        return self.attach_mask(states.outputs, mask=padding_mask)
+        return self.attach_mask(states.outputs, mask=masks.padding_mask)
 
     def inspect(
         self,
@@ -110,10 +122,11 @@ class EncoderLayer(Block):
     ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs,), (mask,) = self.read_inputs(inputs)
-        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
-        masks = EncoderMasks(padding_mask, attention_mask)
+        inputs, masks = EncoderMasks.combine(
+            inputs, padding_mask, mask, attention_mask=attention_mask
+        )
         states = self.transform(inputs, masks=masks, training=training, with_weights=True)
-        return states._replace(outputs=self.attach_mask(states.outputs, mask=padding_mask))
+        return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding_mask))
 
     def transform(
         self,
