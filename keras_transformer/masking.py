@@ -210,6 +210,23 @@ def segment_positions(segments: Ids) -> Tensor:
     return ops.cast(index - first, "int32")  # on PyTorch the scan gives floats
 
 
+def has_begun(mask: PaddingMask) -> BooleanMask:
+    """True from the first True of each row of `mask` (batch, length) on."""
+    return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
+
+
+def count_positions(mask: PaddingMask) -> Tensor:
+    """Counts 0, 1, 2, ... from the first True of each row of `mask`; 0 before it.
+
+    Args:
+        mask: boolean (batch, length).
+
+    Returns:
+        int32 (batch, length).
+    """
+    return ops.maximum(ops.cumsum(ops.cast(has_begun(mask), "int32"), axis=1) - 1, 0)
+
+
 def combine_masks(*masks: BooleanMask | None) -> BooleanMask | None:
     """Allows what every mask allows.
 

@@ -108,6 +108,22 @@ def test_segment_mask_joins_positions_of_one_sentence():
     assert array(masking.segment_mask(queries))[1].all()
 
 
+def test_positions_count_from_the_first_true_of_each_row():
+    mask = np.array([[True, True, False], [False, False, True], [False] * 3, [False, True, False]])
+    assert array(masking.has_begun(mask)).tolist() == [
+        [True, True, True],
+        [False, False, True],
+        [False, False, False],
+        [False, True, True],
+    ]
+    assert array(masking.count_positions(mask)).tolist() == [
+        [0, 1, 2],
+        [0, 0, 0],
+        [0, 0, 0],
+        [0, 0, 1],
+    ]
+
+
 def test_masks_of_a_length_known_only_at_run_time():
     def masks(ids):
         length = ops.shape(ids)[1]

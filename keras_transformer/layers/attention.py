@@ -7,7 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.arguments import AttentionMask, BooleanMask, PaddingMask, Tensor
+from keras_transformer.arguments import (
+    AttentionMask,
+    BeamPaths,
+    BooleanMask,
+    PaddingMask,
+    Tensor,
+)
 from keras_transformer.layers.positions import read_length
 from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
 
@@ -220,6 +226,31 @@ def rooms_within(positions: int) -> list[int]:
     return [*rooms[:-1], positions]
 
 
+def visible_slots(
+    index: Tensor, slots: Any, window: int | None = None, paths: BeamPaths | None = None
+) -> AttentionMask:
+    """Which slots the queries at `index` may read: (batch or 1, 1, beam, slots) boolean."""
+    beams = 1 if paths is None else paths.shape[1]
+    length = slots // beams
+    visible = mark_visible(index - ops.arange(length), window, causal=True)
+    if paths is None:
+        return visible[None, None, None, :]
+    own = paths[:, :, :length, None] == ops.arange(beams, dtype=paths.dtype)
+    own = ops.logical_and(own, visible[:, None])
+    # -> (batch, 1, beam, slots)
+    return ops.reshape(own, (-1, 1, beams, slots))
+
+
+def mark_visible(distance: Any, window: int | None, *, causal: bool) -> BooleanMask:
+    """Whether a query sees the key that is `distance` positions before it.
+
+    `distance` is a NumPy array or a tensor, negative where the key comes after the query. Only a
+    causal query may have no window.
+    """
+    visible = distance >= (0 if causal or window is None else -window)
+    return visible if window is None else visible & (distance <= window)
+
+
 def local_attention(
     query: Tensor,
     key: Tensor,
@@ -274,7 +305,7 @@ def local_attention(
     query_positions = block + np.arange(block)
     key_positions = np.arange(neighbours * block)
     distance = query_positions[:, None] - key_positions[None, :]
-    near = (distance <= window) & (distance >= (0 if causal else -window))
+    near = mark_visible(distance, window, causal=causal)
     if key_mask is None:
         key_mask = ops.ones(ops.shape(query)[:2], "bool")
     mask = combine_masks(

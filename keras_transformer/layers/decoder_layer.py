@@ -1,12 +1,13 @@
 """One layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
+from keras_transformer.layers.attention import visible_slots
 from keras_transformer.layers.block import Block, checked_vectors
 from keras_transformer.masking import boolean_mask, one_mask, zero_masked
 
@@ -341,21 +342,3 @@ class DecoderLayer(Block):
 def heads_first(projected: Tensor) -> Tensor:
     """(batch, length, heads, width) as (batch, heads, length, width)."""
     return ops.transpose(projected, (0, 2, 1, 3))
-
-
-def visible_slots(
-    index: Tensor, slots: Any, window: int | None = None, paths: BeamPaths | None = None
-) -> AttentionMask:
-    """Which slots the queries at `index` may read: (batch or 1, 1, beam, slots) boolean."""
-    beams = 1 if paths is None else paths.shape[1]
-    distance = index - ops.arange(slots // beams)
-    visible = distance >= 0
-    if window is not None:
-        visible = ops.logical_and(visible, distance <= window)
-    if paths is None:
-        return visible[None, None, None, :]
-    length = slots // beams
-    own = paths[:, :, :length, None] == ops.arange(beams, dtype=paths.dtype)
-    own = ops.logical_and(own, visible[:, None])
-    # -> (batch, 1, beam, slots)
-    return ops.reshape(own, (-1, 1, beams, slots))

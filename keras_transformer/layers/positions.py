@@ -1,4 +1,4 @@
-"""Positions: counted, added to embeddings, or at work inside attention.
+"""Positions: added to embeddings, or at work inside attention.
 
 `AddedPosition` and `AttentionPosition` are the two ways to tell positions apart. A block, a stack
 or a model takes either as `position`; an attention layer takes the second.
@@ -11,12 +11,18 @@ import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import BooleanMask, Length, PaddingMask, Shape, Tensor
+from keras_transformer.arguments import Length, PaddingMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.sinusoids import LARGEST_POSITION
-from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, integer_ids
+from keras_transformer.masking import (
+    ReadMask,
+    boolean_mask,
+    combine_masks,
+    count_positions,
+    integer_ids,
+)
 
 
 def read_length(tensor: Tensor) -> Length:
@@ -31,23 +37,6 @@ def position_range(length: Length) -> Tensor:
     """Positions 0 to length - 1: a NumPy array for a plain integer, else a tensor."""
     numpy_api = np if isinstance(length, int) else ops
     return numpy_api.arange(length, dtype="int32")
-
-
-def has_begun(mask: PaddingMask) -> BooleanMask:
-    """True from the first True of each row of `mask` (batch, length) on."""
-    return ops.cumsum(ops.cast(mask, "int32"), axis=1) > 0
-
-
-def count_positions(mask: PaddingMask) -> Tensor:
-    """Counts 0, 1, 2, ... from the first True of each row of `mask`; 0 before it.
-
-    Args:
-        mask: boolean (batch, length).
-
-    Returns:
-        int32 (batch, length).
-    """
-    return ops.maximum(ops.cumsum(ops.cast(has_begun(mask), "int32"), axis=1) - 1, 0)
 
 
 def key_distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:

@@ -11,8 +11,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.decoding.search import IMPOSSIBLE
-from keras_transformer.layers.positions import has_begun
-from keras_transformer.masking import padding_mask
+from keras_transformer.masking import has_begun, padding_mask
 
 Schedule = keras.optimizers.schedules.LearningRateSchedule
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from keras import ops
 
 from keras_transformer.arguments import Ids, PaddingMask, Shape, Tensor
-from keras_transformer.layers.positions import count_positions
+from keras_transformer.masking import count_positions
 
 
 class ScoreResult(NamedTuple):

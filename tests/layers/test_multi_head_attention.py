@@ -8,7 +8,12 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
-from keras_transformer.layers.attention import attention_with_weights
+from keras_transformer.layers.attention import (
+    attention_with_weights,
+    mark_visible,
+    visible_slots,
+)
+from keras_transformer.masking import causal_mask, local_mask
 from tests.backends import (
     BACKEND,
     POLICIES,
@@ -49,6 +54,24 @@ def reference(layer, query, memory, allowed):
             for row in range(len(query))
         ]
     )
+
+
+@pytest.mark.parametrize(("window", "causal"), [(None, True), (0, True), (2, True), (2, False)])
+def test_a_block_and_a_step_see_what_the_masks_of_whole_rows_allow(window, causal):
+    expected = np.ones((1, SOURCE, SOURCE), bool)
+    if causal:
+        expected = expected & array(causal_mask(SOURCE))
+    if window is not None:
+        expected = expected & array(local_mask(SOURCE, window))
+    positions = np.arange(SOURCE)
+    visible = mark_visible(positions[:, None] - positions, window, causal=causal)
+    assert (visible == expected[0]).all()
+    if not causal:
+        return
+    for index in range(SOURCE):
+        slots = array(visible_slots(ops.convert_to_tensor(index), SOURCE, window))
+        assert slots.shape == (1, 1, 1, SOURCE)
+        assert (slots[0, 0, 0] == expected[0, index]).all()
 
 
 # --- Two words by hand: "are" = [1, 1], "you" = [2, 1], and the identity as every projection.
