@@ -671,7 +671,6 @@ TESTED_IN = {
     "serving/onnx_shapes": "serving/test_onnx_operations.py",
     "serving/portable_files": "serving/test_portable_translator.py",
     "serving/shard_files": "serving/test_shards.py",
-    "serving/spans": "serving/test_string_functions.py",
     "text/bpe_dropout": "text/test_subword_dropout.py",
     "text/scripts": "text/test_corpus.py",
     "text/sentencepiece_library": "text/test_piece_ids.py",

@@ -72,6 +72,7 @@ REVEALED = {  # an expression, and its type; what is TensorFlow's is Any, as it 
     "tokenizer.pieces([4, 5])": "list[str]",
     "tokenizer.tokenize(['one'])": "Any",
     "tokenizer.tokenize_with_offsets(['one'])": "TokensWithOffsets",
+    "tokenizer.detokenize_with_offsets(ids)": "TextsWithOffsets",
     "SentencePieceTokenizer.load('a')": "SentencePieceTokenizer",
     "load_tokenizer('a')": "Tokenizer",
     "translation_dataset(['one'], ['two'], tokenizer)": "Any",

@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.serving.sentences import find_sentences
-from keras_transformer.text.strings import valid_utf8
 from keras_transformer.text.tokenizer import Tokenizer
 
 # How good a place for a break is: within a word (0), between two words, between two sentences.
@@ -120,15 +119,18 @@ class SegmentSplitter(tf.Module):
 
     @tf.function(input_signature=TEXTS, autograph=False)
     def split(self, text: tf.Tensor, by_sentence: tf.Tensor) -> Segments:
-        """Returns the `Segments` of texts (texts,), divided where `by_sentence` (texts,) says."""
-        parts = split_parts(valid_utf8(text), by_sentence)
+        """Returns the `Segments` of texts, divided where `by_sentence` (texts,) says.
+
+        `text` (texts,) is valid UTF-8.
+        """
+        parts = split_parts(text, by_sentence)
         tokens = self.tokenizer.tokenize(parts.strings)
         return self._division(parts, tokens, tf.size(text)).segments(tokens)
 
     @tf.function(input_signature=TEXTS, autograph=False)
     def locate(self, text: tf.Tensor, by_sentence: tf.Tensor) -> LocatedSegments:
         """Returns the `Segments` of `split`, and where in the texts their tokens were read."""
-        parts = split_parts(valid_utf8(text), by_sentence)
+        parts = split_parts(text, by_sentence)
         tokens, starts, ends = self.tokenizer.tokenize_with_offsets(parts.strings)
         division = self._division(parts, tokens, tf.size(text))
         return LocatedSegments(

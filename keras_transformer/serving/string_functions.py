@@ -11,8 +11,8 @@ from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
-from keras_transformer.serving.spans import Spans, find_spans
-from keras_transformer.serving.tagged_texts import TaggedTexts, tagged, with_tags
+from keras_transformer.text.strings import without_edges
+from keras_transformer.text.tags import TaggedTexts, with_tags
 from keras_transformer.text.tokenizer import Tokenizer
 
 
@@ -350,13 +350,15 @@ class StringFunctions(tf.Module):
         is_piece = tf.sequence_mask(written.counts, longest)
         before = self._bytes_before(segments, written.translations)[:, None]
         positions = tf.maximum(written.positions - text_starts[:, None], 0)
-        read = Spans(
-            self._at(positions, located.starts), self._at(positions, located.ends)
-        ).without_edges(located.strings)
+        read_starts, read_ends = without_edges(
+            located.strings,
+            self._at(positions, located.starts),
+            self._at(positions, located.ends),
+        )
         begins = (located.begins + tf.gather(sources.begins, segments.texts))[:, None]
         columns = {
-            "source_start": read.starts + begins,
-            "source_end": read.ends + begins,
+            "source_start": read_starts + begins,
+            "source_end": read_ends + begins,
             "target_start": written.starts + before,
             "target_end": written.ends + before,
         }
@@ -403,11 +405,11 @@ class StringFunctions(tf.Module):
 
     def _sources(self, text: tf.Tensor, asked: tf.Tensor | None = None) -> TaggedTexts:
         """The `TaggedTexts` of sources; `asked` are tags in place of the default, where not ""."""
-        return tagged(text, self.source_tokenizer, self.source_tag, asked)
+        return self.source_tokenizer.read_tags(text, self.source_tag, asked)
 
     def _targets(self, text: tf.Tensor, asked: tf.Tensor | None = None) -> TaggedTexts:
         """Those of targets, or of what they begin with."""
-        return tagged(text, self.target_tokenizer, self.target_tag, asked)
+        return self.target_tokenizer.read_tags(text, self.target_tag, asked)
 
     def _search(
         self, search: CompiledFunction, inputs: Sequence[tf.Tensor], num_hypotheses: int
@@ -434,8 +436,8 @@ class StringFunctions(tf.Module):
         counts = tf.reduce_sum(tf.cast(is_piece, tf.int32), axis=1)
         longest = tf.reduce_max(counts)
         kept = tf.where(is_piece, ids, model.pad_id)[:, :longest]
-        texts = self.target_tokenizer.detokenize(kept)
-        spans = find_spans(self.target_tokenizer, kept).without_edges(texts)
+        texts, *offsets = self.target_tokenizer.detokenize_with_offsets(kept)
+        spans = without_edges(texts, *offsets)
         padding = [[0, 0], [0, tf.shape(ids)[1] - longest]]
         return WrittenPieces(texts, counts, positions, *(tf.pad(part, padding) for part in spans))
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.batches.token_store import TokenStore
 from keras_transformer.text.strings import string_tensor, valid_utf8
-from keras_transformer.text.tokenizer import with_first
+from keras_transformer.text.tags import with_first
 
 TEXTS_PER_CALL = 4096
 SECONDS_BETWEEN_LINES = 5.0

@@ -13,8 +13,14 @@ from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
-from keras_transformer.text.leading_tags import CutTexts, cut_leading_tags, tag_ids
 from keras_transformer.text.strings import string_tensor, valid_utf8
+from keras_transformer.text.tags import (
+    CutTexts,
+    TaggedTexts,
+    cut_leading_tags,
+    tag_ids,
+    with_first,
+)
 
 TAGS_SHOWN = 5  # in an error
 
@@ -31,6 +37,20 @@ class TokensWithOffsets(NamedTuple):
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
     ends: tf.RaggedTensor
+
+
+class TextsWithOffsets(NamedTuple):
+    """The texts of ids, and the bytes that each id wrote.
+
+    Attributes:
+        texts: string (batch,).
+        starts: int32 (batch, length), the first byte of each piece in its text.
+        ends: int32 (batch, length), the byte behind its last.
+    """
+
+    texts: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
 
 
 class Tokenizer(abc.ABC):
@@ -117,6 +137,26 @@ class Tokenizer(abc.ABC):
         """Returns the `CutTexts` of valid UTF-8 strings (batch,), whatever `leading_tags` says."""
         return cut_leading_tags(strings, self._first, self.unk_id)
 
+    def read_tags(
+        self, strings: tf.Tensor, default: int | None = None, asked: tf.Tensor | None = None
+    ) -> TaggedTexts:
+        """Returns the `TaggedTexts` of strings (batch,).
+
+        A tag that a text begins with comes first, with `leading_tags`. Then comes that of `asked`
+        (batch,), where it is not "", and then the id `default`.
+        """
+        strings = valid_utf8(strings)
+        begins = tf.zeros(tf.shape(strings), tf.int32)
+        if default is None and asked is None and not self.leading_tags:
+            return TaggedTexts(strings, None, begins)
+        tags = tf.fill(tf.shape(strings), -1 if default is None else default)
+        if asked is not None:
+            tags = tf.where(asked == "", tags, self.tag_ids(asked))
+        if self.leading_tags:
+            cut = self.cut_leading_tags(strings)
+            strings, tags, begins = cut.texts, tf.where(cut.ids >= 0, cut.ids, tags), cut.sizes
+        return TaggedTexts(strings, tags, begins)
+
     def without_leading_tags(self) -> "Tokenizer":
         """Returns the tokenizer with `leading_tags=False`."""
         return self
@@ -156,6 +196,28 @@ class Tokenizer(abc.ABC):
         [0, vocab_size) reads as `unk_id`. Floats that are whole numbers count as integers.
         """
         return self._detokenize(ragged_ids(ids, self.vocab_size, self.unk_id))
+
+    def detokenize_with_offsets(self, ids: tf.Tensor) -> TextsWithOffsets:
+        """Returns the strings of `detokenize`, and where in them each piece stands.
+
+        `ids` are dense (batch, length), with padding at the end. A piece ends where the text of the
+        ids up to it ends. Where the tokenizer reverses, it begins as far from the end of the text.
+        """
+        rows, length = tf.shape(ids)[0], tf.shape(ids)[1]
+        up_to_here = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+        # -> (batch, length, length), the ids up to each
+        beginnings = tf.where(up_to_here[None], ids[:, None, :], self.pad_id)
+        # -> (batch * length, length)
+        parts = self.detokenize(tf.reshape(beginnings, [rows * length, length]))
+        ends = tf.reshape(tf.strings.length(parts), [rows, length])  # -> (batch, length)
+        # A character that is spelled in several pieces reads as something longer until the last.
+        later = tf.linalg.band_part(tf.ones([length, length], tf.bool), 0, -1)
+        ends = tf.reduce_min(tf.where(later[None], ends[:, None, :], tf.int32.max), axis=2)
+        starts = tf.pad(ends, [[0, 0], [1, 0]])[:, :-1]
+        if self.reverse:
+            whole = ends[:, -1:]
+            starts, ends = whole - ends, whole - starts
+        return TextsWithOffsets(self.detokenize(ids), starts, ends)
 
     def pieces(self, ids: Tensor) -> list[str]:
         """Returns the printable piece of each id of one sequence, a list of str."""
@@ -265,14 +327,6 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its options and payload."""
-
-
-def with_first(rows: tf.RaggedTensor, first: tf.Tensor, has_first: tf.Tensor) -> tf.RaggedTensor:
-    """Returns int32 rows (batch, length) that begin with `first` (batch,), where they have it."""
-    before = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(first, has_first), tf.cast(has_first, tf.int64)
-    )
-    return tf.concat([before, rows.with_row_splits_dtype(tf.int64)], axis=1)
 
 
 def ragged_ids(ids: Ids, vocab_size: int, unk_id: int) -> tf.RaggedTensor:

@@ -81,6 +81,36 @@ def test_a_symbol_is_what_stands_between_spaces(text):
     assert read == text.encode().split()
 
 
+def written(tokenizer, ids):
+    """The text of each row of ids, and what each id wrote of it."""
+    texts, starts, ends = tokenizer.detokenize_with_offsets(ids)
+    assert texts.numpy().tolist() == tokenizer.detokenize(ids).numpy().tolist()
+    rows = zip(texts.numpy(), starts.numpy(), ends.numpy(), strict=True)
+    return [
+        (text, [text[start:end] for start, end in zip(*offsets, strict=True)])
+        for text, *offsets in rows
+    ]
+
+
+def test_the_pieces_of_a_text_are_written_one_behind_the_other(tokenizer):
+    ids = tokenizer.tokenize(["The dog ran.", "", "dog"])
+    rows = written(tokenizer, ids.to_tensor(tokenizer.pad_id))
+    for (text, pieces), count in zip(rows, ids.row_lengths().numpy(), strict=True):
+        assert b"".join(pieces) == text
+        assert not any(pieces[count:])  # padding writes nothing
+    assert rows[1][0] == b""
+    assert len([piece for piece in rows[0][1] if piece]) > 1
+
+
+@pytest.mark.parametrize(
+    ("reverse", "pieces"), [(False, [b"a", b" ab", b" b"]), (True, [b"b", b"ab ", b"a "])]
+)
+def test_a_tokenizer_that_reverses_writes_from_the_end_of_the_text(reverse, pieces):
+    tokenizer = SymbolTokenizer(["a", "b", "ab"], reverse=reverse)
+    ids = tokenizer.tokenize(["a ab b"]).to_tensor()
+    assert written(tokenizer, ids) == [(b"a ab b", pieces)]
+
+
 def test_surfaces_are_what_the_pieces_read_as(tokenizer):
     surfaces = tokenizer.surfaces()
     assert len(surfaces) == tokenizer.vocab_size

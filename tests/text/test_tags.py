@@ -104,6 +104,27 @@ def test_batches_mix_texts_with_and_without_a_tag(tokenizer, plain):
     assert found == [tokenizer.tag_id("__en__"), -1, -1]
 
 
+def test_a_tag_of_the_text_comes_before_one_that_is_asked_for_and_that_before_the_default(
+    tokenizer, plain
+):
+    given = tf.constant([b">>fra<< a", b"a\xff", b"a", b">>x<<a"])
+    asked = tf.constant(["__en__", "__en__", "", "none"])
+    default, english = tokenizer.tag_id("a.c"), tokenizer.tag_id("__en__")
+    found = tokenizer.read_tags(given, default, asked)
+    assert found.tags.numpy().tolist() == [
+        tokenizer.tag_id(">>fra<<"), english, default, tokenizer.unk_id,
+    ]  # fmt: skip
+    assert found.texts.numpy().tolist() == [b" a", "a\ufffd".encode(), b"a", b"a"]
+    assert found.begins.numpy().tolist() == [7, 0, 0, 5]
+    assert tokenizer.read_tags(given).tags.numpy().tolist()[1:3] == [-1, -1]
+    # Without `leading_tags` a text keeps what it begins with.
+    kept = plain.read_tags(given, default, asked)
+    assert kept.tags.numpy().tolist() == [english, english, default, -1]
+    assert kept.texts.numpy().tolist()[:2] == [b">>fra<< a", "a\ufffd".encode()]
+    assert plain.read_tags(given).tags is None
+    assert plain.read_tags(given).texts.numpy().tolist()[1] == "a\ufffd".encode()
+
+
 def test_subword_dropout_leaves_the_tag(tokenizer):
     ids = tokenizer.tokenize_with_dropout([">>fra<< a man rides"], 0.9, seed=1)[0]
     assert ids[0] == tokenizer.tag_id(">>fra<<")

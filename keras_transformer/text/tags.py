@@ -1,4 +1,4 @@
-"""The tag that a text begins with, as `>>fra<<`, cut off in the graph."""
+"""Tags, such as language codes, that stand before a text: cut off, looked up, and put back."""
 
 import re
 from collections.abc import Mapping
@@ -25,6 +25,24 @@ class CutTexts(NamedTuple):
     texts: tf.Tensor
 
 
+class TaggedTexts(NamedTuple):
+    """Texts, and the tags that stand before them.
+
+    Attributes:
+        texts: string (texts,), valid UTF-8, without a tag that they begin with.
+        tags: int32 (texts,), the id of each tag, -1 for none; None where no text has one.
+        begins: int32 (texts,), where `texts` begin in what was given, in bytes.
+    """
+
+    texts: tf.Tensor
+    tags: tf.Tensor | None
+    begins: tf.Tensor
+
+    def gather_tags(self, texts: tf.Tensor) -> tf.Tensor | None:
+        """Returns the tags of segments, which belong to `texts` (segments,)."""
+        return None if self.tags is None else tf.gather(self.tags, texts)
+
+
 def cut_leading_tags(strings: tf.Tensor, tags: Mapping[str, int], unk_id: int) -> CutTexts:
     """Returns the `CutTexts` of valid UTF-8 strings (batch,).
 
@@ -47,6 +65,19 @@ def tag_ids(strings: tf.Tensor, tags: Mapping[str, int], unknown: int) -> tf.Ten
     same = strings[:, None] == known[None]  # -> (batch, tags)
     ids = tf.gather(tf.constant([*tags.values()], tf.int32), tf.argmax(same, axis=1))
     return tf.where(tf.reduce_any(same, axis=1), ids, unknown)
+
+
+def with_tags(tokens: tf.RaggedTensor, tags: tf.Tensor | None) -> tf.RaggedTensor:
+    """Returns ragged tokens (rows, length) behind the tags (rows,) of those that have one."""
+    return tokens if tags is None else with_first(tokens, tags, tags >= 0)
+
+
+def with_first(rows: tf.RaggedTensor, first: tf.Tensor, has_first: tf.Tensor) -> tf.RaggedTensor:
+    """Returns int32 rows (batch, length) that begin with `first` (batch,), where they have it."""
+    before = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(first, has_first), tf.cast(has_first, tf.int64)
+    )
+    return tf.concat([before, rows.with_row_splits_dtype(tf.int64)], axis=1)
 
 
 def escape(text: str) -> str:
