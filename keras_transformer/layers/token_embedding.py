@@ -1,31 +1,18 @@
 """Token ids to vectors, and vectors back to logits with the same matrix."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
-from keras_transformer.decoding.search import IMPOSSIBLE
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import add_fixed_weight, apart, columns_product
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
 HALF = ("float16", "bfloat16")
-NUM_SAMPLE = 128  # the tokens that stand for all which are not candidates
-
-
-class OutputRows(NamedTuple):
-    """What the logits of some tokens, the candidates, are computed from."""
-
-    matrix: Tensor  # (candidates + sample, d_model)
-    bias: Tensor | None  # (candidates + sample,)
-    is_rest: Tensor  # boolean (sample,), True at tokens of the sample that are not candidates
-    log_share: Tensor  # float32 (), log of how many tokens each of these stands for
-    places: Tensor  # int32 (vocab,), the place of each token's logit in what `logits` joins
 
 
 def float32_product(hidden: Tensor, embeddings: Tensor) -> Tensor:
@@ -120,8 +107,7 @@ class TokenEmbedding(Composite):
 
     Example:
 
-    >>> import numpy as np
-    >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
+    >>>     >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
     >>> hidden = embedding(np.array([[3, 5, 0]]))
     >>> tuple(hidden.shape), tuple(embedding.logits(hidden).shape)
     ((1, 3, 8), (1, 3, 11))
@@ -223,55 +209,11 @@ class TokenEmbedding(Composite):
             self.embedding.put_outputs_first()
         self.outputs_first = True
 
-    def logits(self, hidden: Tensor, rows: OutputRows | None = None) -> Logits:
-        """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model).
+    def logits(self, hidden: Tensor) -> Logits:
+        """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
+        return self(hidden, reverse=True)
 
-        With `rows` those of the candidates and of a sample of the others are computed. The others
-        are -1e9, and their whole mass, as the sample has it, is that of padding. A softmax gives
-        the candidates nearly the model's own probabilities, and no search writes padding.
-        """
-        if rows is None:
-            return self(hidden, reverse=True)
-        # -> (batch * length, d_model)
-        flat = ops.reshape(ops.cast(hidden, rows.matrix.dtype), (-1, self.d_model))
-        if self.outputs_first:
-            logits = columns_product(rows.matrix, flat)
-        else:
-            logits = apart(ops.matmul(flat, ops.transpose(rows.matrix)))
-        if rows.bias is not None:
-            logits = logits + rows.bias
-        size = rows.is_rest.shape[0]
-        sample = ops.where(rows.is_rest, logits[:, -size:], IMPOSSIBLE)
-        mass = ops.logsumexp(sample, axis=1, keepdims=True) + rows.log_share  # (rows, 1)
-        none = ops.full_like(mass, IMPOSSIBLE)
-        # -> (batch * length, candidates + 2)
-        logits = ops.concatenate([logits[:, :-size], none, mass], axis=1)
-        logits = ops.take(logits, rows.places, axis=1)  # -> (batch * length, vocab)
-        # -> (batch, length, vocab)
-        return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
-
-    def output_rows(self, candidate_ids: Ids, pad_id: int) -> OutputRows:
-        """Returns what `logits` needs for `candidate_ids` (candidates,), copied for many steps."""
-        number = ops.shape(candidate_ids)[0]
-        candidate_ids = ops.cast(candidate_ids, "int32")
-        places = ops.full((self.vocab_size,), number, "int32")
-        new = ops.arange(number, dtype="int32")
-        places = ops.scatter_update(places, candidate_ids[:, None], new)
-        is_pad = ops.arange(self.vocab_size) == pad_id
-        places = ops.where(is_pad, number, places)  # one of the others, also where it is given
-        sample = np.linspace(0, self.vocab_size - 1, min(NUM_SAMPLE, self.vocab_size))
-        sample = ops.convert_to_tensor(sample.round().astype("int32"))
-        is_rest = ops.take(places, sample) == number
-        num_rest, num_sampled = (
-            ops.sum(ops.cast(rest, "float32")) for rest in (places == number, is_rest)
-        )
-        log_share = ops.log(num_rest / ops.maximum(num_sampled, 1.0))
-        ids = ops.concatenate([candidate_ids, sample])
-        bias = None if self.bias is None else ops.take(self.bias, ids)
-        places = ops.where(is_pad, number + 1, places)
-        return OutputRows(apart(self._output_vectors(ids)), bias, is_rest, log_share, places)
-
-    def _output_vectors(self, ids: Ids) -> Tensor:
+    def output_vectors(self, ids: Ids) -> Tensor:
         """The float32 rows of the output matrix, (ids, d_model); those in 8 bits as numbers."""
         table = self.embedding
         if self.tie_output:

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.arguments import Ids, Length, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
-from keras_transformer.layers.token_embedding import OutputRows
+from keras_transformer.layers.candidate_logits import CandidateLogits
 from keras_transformer.masking import padding_mask
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ class RecurrentStep:
         source_ids: Ids,
         memory: Tensor,
         max_length: Length,
-        output_rows: OutputRows | None = None,
+        candidate_logits: CandidateLogits | None = None,
     ) -> None:
         self.model = model
-        self.output_rows = output_rows
+        self.logits = candidate_logits or model.target_embedding.logits
         self.memory = memory
         self.mask = padding_mask(source_ids, model.pad_id)
 
@@ -54,7 +54,7 @@ class RecurrentStep:
         queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beam, d_model)
         hidden, weights = model.attend(queries, self.memory, self.mask)
         rows = ops.shape(tokens)[0]
-        logits = model.target_embedding.logits(hidden, self.output_rows)
+        logits = self.logits(hidden)
         # -> (rows, vocab)
         logits = ops.reshape(logits, (rows, logits.shape[-1]))
         # A search has no gradient: an eager backend need not keep its steps.

@@ -14,8 +14,8 @@ from keras_transformer.decoding import BeamSearch, DecodeResult, Search
 from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.decoding.step_function import PlainStep, State
 from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers.candidate_logits import CandidateLogits
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.losses import MaskedCrossentropy, token_crossentropy
 from keras_transformer.masking import boolean_mask, combine_masks, padding_mask
 from keras_transformer.models.scoring import ScoreResult, check_alike, shift_right
@@ -54,7 +54,7 @@ class ModelStep(PlainStep, Protocol):
         source_ids: Ids,
         memory: Tensor,
         max_length: Length,
-        output_rows: OutputRows | None = None,
+        candidate_logits: CandidateLogits | None = None,
     ) -> None:
         """Keeps what all steps read."""
 
@@ -282,13 +282,13 @@ class SequenceToSequence(Composite, keras.Model):
         else:
             max_length = length_within(self.longest_target, max_length)
         memory = self.encode(source_ids, training=False)
-        output_rows = None
+        candidate_logits = None
         if candidate_ids is not None:
             candidate_ids = token_ids(
                 "candidate_ids", candidate_ids, self.vocabulary_sizes[1], ("candidates",)
             )
-            output_rows = self.target_embedding.output_rows(candidate_ids, self.pad_id)
-        step = self.step_class(self, source_ids, memory, max_length, output_rows)
+            candidate_logits = CandidateLogits(self.target_embedding, candidate_ids, self.pad_id)
+        step = self.step_class(self, source_ids, memory, max_length, candidate_logits)
         # Any callable may search, not a `Search` alone; another one has one slot for a sentence.
         slots = search.slots_per_sentence if isinstance(search, Search) else 1
         return search(

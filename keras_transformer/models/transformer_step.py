@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_transformer.arguments import BeamPaths, Ids, Length, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
+from keras_transformer.layers.candidate_logits import CandidateLogits
 from keras_transformer.layers.dense import apart
-from keras_transformer.layers.token_embedding import OutputRows
 from keras_transformer.masking import padding_mask
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class TransformerStep:
         source_ids: Ids,
         memory: Tensor,
         max_length: Length,
-        output_rows: OutputRows | None = None,
+        candidate_logits: CandidateLogits | None = None,
     ) -> None:
         self.model = model
-        self.output_rows = output_rows
+        self.logits = candidate_logits or model.target_embedding.logits
         self.sizes = (ops.shape(source_ids)[0], max_length)
         self.mask = padding_mask(source_ids, model.pad_id)
         self.projected_memory = model.decoder.project_memory(memory, self.mask)
@@ -64,7 +64,7 @@ class TransformerStep:
             memory_padding_mask=self.mask,
             paths=paths,
         )
-        logits = apart(model.target_embedding.logits(step.outputs, self.output_rows)[:, 0])
+        logits = apart(self.logits(step.outputs)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
         # -> (rows, source)
         attention = ops.reshape(ops.mean(step.attention_weights, axis=1), (rows, source))
