@@ -230,7 +230,7 @@ class BeamSearch(Search):
     def run(self, task: Task, state: State) -> DecodeResult:
         """Extends the beams of all sentences until no live hypothesis can win."""
         start = self._first_beams(task, state)
-        longest = self._length_normaliser(task, task.limits[:, None])
+        longest = self._length_normaliser(task, task.max_lengths[:, None])
 
         def active(now: Beams) -> Tensor:
             if self.early_stopping == "current_length":
@@ -406,7 +406,8 @@ class BeamSearch(Search):
         count = size if size == 1 else 2 * size
         live, ending = [], []
         for found in self._candidates(totals, size, count):
-            ended = ops.logical_or(found.tokens == task.eos_id, length >= task.limits[:, None])
+            is_longest = length >= task.max_lengths[:, None]
+            ended = ops.logical_or(found.tokens == task.eos_id, is_longest)
             ended = ops.logical_and(ended, found.log_probs > IMPOSSIBLE / 2)
             # Those that have not ended come first, both kinds in their order.
             later = ops.arange(count) + ops.where(ended, count, 0)

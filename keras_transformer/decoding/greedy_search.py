@@ -110,7 +110,7 @@ class AppendingSearch(Search):
         stuck = ops.logical_and(gained <= IMPOSSIBLE / 2, ops.logical_not(now.finished))
         tokens = ops.where(now.finished, task.pad_id, tokens)
         lengths = now.lengths + ops.cast(ops.logical_not(now.finished), "int32")
-        ended = ops.logical_or(tokens == task.eos_id, lengths >= task.limits)
+        ended = ops.logical_or(tokens == task.eos_id, lengths >= task.max_lengths)
         alignments = now.alignments
         if alignments is not None and attention is not None:
             # Written as (rows, 1, source).

@@ -121,8 +121,8 @@ class Sampling(AppendingSearch):
         batch_size, samples = task.batch_size, self.num_samples
         if samples > 1:
             of_sentences = {
-                "limits": task.limits,
-                "least": task.least,
+                "max_lengths": task.max_lengths,
+                "min_lengths": task.min_lengths,
                 "prefix_ids": task.prefix_ids,
             }
             # Each sample is a sentence of the task: (batch * samples, ...).

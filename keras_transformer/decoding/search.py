@@ -84,8 +84,8 @@ class Task(NamedTuple):
     bos_id: int
     eos_id: int
     pad_id: int
-    limits: Tensor  # int32 (batch,), the largest length of each sentence
-    least: Tensor | None  # int32 (batch,), the smallest; None when there is no minimum
+    max_lengths: Tensor  # int32 (batch,), at most `max_length`
+    min_lengths: Tensor | None  # int32 (batch,); None when there is no minimum
     prefix_ids: Ids | None  # int32 (batch, max_length), the forced tokens, then `pad_id`
     source_mask: PaddingMask | None  # (batch, source), True at real positions; None for all
     length_penalty: Tensor | None  # float32 (batch,), one for each sentence; None for the search's
@@ -314,7 +314,9 @@ class Search:
             )
         special = special_ids_by_name(pad_id, bos_id, eos_id)
         largest_ids = {**special, **self._largest_ids()}
-        limits, least = self._bounds(batch_size, max_length, length_limits, source_lengths)
+        max_lengths, min_lengths = self._bounds(
+            batch_size, max_length, length_limits, source_lengths
+        )
         if source_mask is not None:
             source_mask = checked_source_mask(source_mask, batch_size)
         if prefix_ids is not None:
@@ -323,9 +325,9 @@ class Search:
             prefix_ids = ops.pad(prefix_ids, [(0, 0), (0, max_length)], constant_values=pad_id)
             prefix_ids = prefix_ids[:, :max_length]  # -> (batch, max_length)
         task = Task(
-            step, batch_size, max_length, **special, limits=limits, least=least,
-            prefix_ids=prefix_ids, source_mask=source_mask, length_penalty=length_penalty,
-            largest_ids=largest_ids,
+            step, batch_size, max_length, **special, max_lengths=max_lengths,
+            min_lengths=min_lengths, prefix_ids=prefix_ids, source_mask=source_mask,
+            length_penalty=length_penalty, largest_ids=largest_ids,
         )  # fmt: skip
         check_state(step, state, batch_size)
         return self.run(task, state)
@@ -350,11 +352,11 @@ class Search:
         length_limits: Tensor | None,
         source_lengths: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The largest length of each sentence and the smallest, (batch,); None for no smallest."""
-        limits = ops.broadcast_to(ops.cast(max_length, "int32"), (batch_size,))
+        """The `max_lengths` and the `min_lengths` of the task."""
+        max_lengths = ops.broadcast_to(ops.cast(max_length, "int32"), (batch_size,))
         if length_limits is not None:
             own = per_sentence("length_limits", length_limits, batch_size, dtype="int32", least=1)
-            limits = ops.minimum(limits, own)
+            max_lengths = ops.minimum(max_lengths, own)
         if source_lengths is not None:
             source_lengths = per_sentence(
                 "source_lengths", source_lengths, batch_size, dtype="int32", least=0
@@ -364,23 +366,24 @@ class Search:
                 "`source_lengths` must be given for `min_length_ratio` and `max_length_ratio`. "
                 "Received: source_lengths=None"
             )
-        limits = self.bound_lengths(limits, source_lengths)
+        max_lengths = self.bound_lengths(max_lengths, source_lengths)
         if not self.min_length and not self.min_length_ratio:
-            return limits, None
-        least = ops.full((batch_size,), min(self.min_length, LARGEST_INT32), "int32")
+            return max_lengths, None
+        min_lengths = ops.full((batch_size,), min(self.min_length, LARGEST_INT32), "int32")
         if self.min_length_ratio:
-            least = ops.maximum(least, times_rounded_up(source_lengths, self.min_length_ratio))
-        return limits, ops.minimum(least, limits)
+            relative = times_rounded_up(source_lengths, self.min_length_ratio)
+            min_lengths = ops.maximum(min_lengths, relative)
+        return max_lengths, ops.minimum(min_lengths, max_lengths)
 
-    def bound_lengths(self, lengths: Tensor, source_lengths: Tensor) -> Tensor:
-        """Returns largest lengths, or lower ones where `max_length_ratio` bounds them, at least 1.
+    def bound_lengths(self, max_lengths: Any, source_lengths: Tensor) -> Any:
+        """Returns `max_lengths`, lower where `max_length_ratio` asks for it, but at least 1.
 
-        `source_lengths` are int32 (batch,). `lengths` are one for each, or one for all.
+        `source_lengths` are int32 (batch,). `max_lengths` are one for each, or one for all.
         """
         if self.max_length_ratio is None:
-            return lengths
+            return max_lengths
         longest = times_rounded_up(source_lengths, self.max_length_ratio)
-        return ops.minimum(lengths, ops.maximum(longest, 1))
+        return ops.minimum(max_lengths, ops.maximum(longest, 1))
 
     def run(self, task: Task, state: State) -> DecodeResult:
         """Decodes the sentences of the task; each search implements it."""
@@ -415,8 +418,8 @@ class Search:
             seen = find_seen_tokens(read_history(), index, vocab_size)
             logits = penalise_repetition(logits, seen, self.repetition_penalty)
         allowed = ops.convert_to_tensor(self._allowed_tokens(task, vocab_size)[None])
-        if task.least is not None:
-            too_short = index + 1 < repeat_rows(task.least, beams)
+        if task.min_lengths is not None:
+            too_short = index + 1 < repeat_rows(task.min_lengths, beams)
             is_eos = ops.arange(vocab_size) == task.eos_id
             allowed = ops.logical_and(
                 allowed, ops.logical_not(ops.logical_and(too_short[:, None], is_eos))
