@@ -19,7 +19,7 @@ from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, 
 
 # Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
 MASKED_SCORE = -1e30
-SMALLEST_ROOM = 32  # positions that a decoding step reads at least
+SMALLEST_CAPACITY = 32  # positions that a decoding step reads at least
 # Blocks of a local window have at least this length: shorter blocks make too many small products.
 SMALLEST_BLOCK = 64
 
@@ -149,7 +149,7 @@ def cached_attention(
     mask: AttentionMask,
     bias: Tensor | None = None,
     *,
-    written: Tensor | None = None,
+    cache_length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of one decoding step to cached keys and values, and its weights.
 
@@ -159,15 +159,16 @@ def cached_attention(
             heads come first, so that the products read contiguous memory.
         mask: boolean, broadcastable to (batch, 1, query, slots).
         bias: float32 (1, heads, 1, slots), or None.
-        written: integer tensor, how many positions of as many slots as queries hold something.
-            The others are not read. None where all do.
+        cache_length: integer tensor, how many positions of the cache hold something, each with as
+            many slots as there are queries. The others are not read. None where all do.
 
     Returns:
         The context (batch, query, heads, value_dim), 0 for a query without any allowed key, and
-        the float32 weights (batch, heads, query, slots), or None with `written`.
+        the float32 weights (batch, heads, query, slots), or None with `cache_length`.
     """
-    if written is not None:
-        return attention_to_written(query, keys, values, mask, bias, written=written), None
+    if cache_length is not None:
+        context = attention_by_capacity(query, keys, values, mask, bias, cache_length=cache_length)
+        return context, None
     batch, queries, heads, key_dim = ops.shape(query)
     shared, slots = keys.shape[1], ops.shape(keys)[2]
     groups = heads // shared  # heads of queries that read the same keys become more queries
@@ -189,41 +190,41 @@ def cached_attention(
     return ops.transpose(context, (0, 2, 1, 3)), weights
 
 
-def attention_to_written(
+def attention_by_capacity(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     mask: AttentionMask,
     bias: Tensor | None,
     *,
-    written: Tensor,
+    cache_length: Tensor,
 ) -> Tensor:
     """The context of `cached_attention` alone, from the first 32, 128, 512, ... positions.
 
-    It reads the fewest of them that hold the positions `written`, so a step with long room takes no
-    more time than one with little.
+    It reads the smallest of these capacities that holds `cache_length` positions. So a step of a
+    search that may become long takes no more time than that of a short one.
     """
     beams, slots = query.shape[1], keys.shape[2]
-    rooms = [] if slots is None else rooms_within(slots // beams)
-    if len(rooms) < 2:
+    capacities = [] if slots is None else list_capacities(slots // beams)
+    if len(capacities) < 2:
         return cached_attention(query, keys, values, mask, bias)[0]
 
-    def read(room: int, *larger: int) -> Tensor:
+    def read(capacity: int, *larger: int) -> Tensor:
         if larger:
-            return ops.cond(written <= room, lambda: read(room), lambda: read(*larger))
-        first = (..., slice(room * beams))  # along the last axis
-        part = keys[:, :, : room * beams], values[:, :, : room * beams], mask[first]
+            return ops.cond(cache_length <= capacity, lambda: read(capacity), lambda: read(*larger))
+        first = (..., slice(capacity * beams))  # along the last axis
+        part = keys[:, :, : capacity * beams], values[:, :, : capacity * beams], mask[first]
         return cached_attention(query, *part, None if bias is None else bias[first])[0]
 
-    return read(*rooms)
+    return read(*capacities)
 
 
-def rooms_within(positions: int) -> list[int]:
+def list_capacities(positions: int) -> list[int]:
     """32, 128, 512, ... below `positions`, and `positions`."""
-    rooms = [SMALLEST_ROOM]
-    while rooms[-1] < positions:
-        rooms.append(rooms[-1] * 4)
-    return [*rooms[:-1], positions]
+    capacities = [SMALLEST_CAPACITY]
+    while capacities[-1] < positions:
+        capacities.append(capacities[-1] * 4)
+    return [*capacities[:-1], positions]
 
 
 def visible_slots(

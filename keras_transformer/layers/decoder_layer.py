@@ -300,7 +300,7 @@ class DecoderLayer(Block):
             *cache,
             visible_slots(index, num_slots, self.window, paths),
             index,
-            written=index + 1,
+            cache_length=index + 1,
         )
         attended = ops.reshape(attended, ops.shape(inputs))  # -> (rows, 1, d_model)
         hidden = self.self_attention_residual.leave(inputs, attended)

@@ -515,21 +515,23 @@ class MultiHeadAttention(Composite):
         mask: AttentionMask,
         index: Tensor | None = None,
         *,
-        written: Tensor | None = None,
+        cache_length: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends from one decoding step to cached keys and values; see `cached_attention`.
 
         All queries (batch, query, width) are at position `index`, and each position has as many
-        adjacent slots as there are queries. Without an `index` there are no positions. `written`
-        is the number of positions that hold something. Returns the output (batch, query, width),
-        and the weights where `written` is None.
+        adjacent slots as there are queries. Without an `index` there are no positions.
+        `cache_length` is the number of positions that hold something. Returns the output (batch,
+        query, width), and the weights where `cache_length` is None.
         """
         queries = self._rotate(self.query_dense.step(query), index)
         bias = None
         if self.position is not None:
             slots = position_range(ops.shape(keys)[2]) // read_length(query)
             bias = self.position.bias(ops.reshape(index, (1,)), slots, True)  # index -> (1,)
-        context, weights = cached_attention(queries, keys, values, mask, bias, written=written)
+        context, weights = cached_attention(
+            queries, keys, values, mask, bias, cache_length=cache_length
+        )
         if self.use_gate:
             context = context * self.gate_dense.step(query)
         output = self.output_dense.step(context)

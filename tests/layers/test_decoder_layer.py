@@ -163,8 +163,8 @@ def test_beams_of_a_sentence_read_its_memory():
     np.testing.assert_allclose(array(weights), last.swapaxes(1, 2), atol=1e-6)
 
 
-@pytest.mark.parametrize("rooms", ["one", "several"])
-def test_beams_that_follow_paths_equal_their_whole_prefixes(rooms, monkeypatch):
+@pytest.mark.parametrize("capacities", ["one", "several"])
+def test_beams_that_follow_paths_equal_their_whole_prefixes(capacities, monkeypatch):
     decoder, beams = stack(), 3
     memory, mask = ops.convert_to_tensor(MEMORY), ops.convert_to_tensor(MEMORY_MASK)
     projected = decoder.project_memory(memory, mask)
@@ -172,8 +172,8 @@ def test_beams_that_follow_paths_equal_their_whole_prefixes(rooms, monkeypatch):
     inputs = normal(6, BATCH, TARGET, beams, D_MODEL)  # what is read in each slot
     paths = np.broadcast_to(np.arange(beams)[None, :, None], (BATCH, beams, TARGET + 1)).copy()
     caches = decoder.start_cache(BATCH, TARGET, beams)
-    if rooms == "several":  # 2, 8 and TARGET positions; what is NaN must not be read
-        monkeypatch.setattr(attention, "SMALLEST_ROOM", 2)
+    if capacities == "several":  # 2, 8 and TARGET positions; what is NaN must not be read
+        monkeypatch.setattr(attention, "SMALLEST_CAPACITY", 2)
         late = np.arange(TARGET * beams)[:, None] >= 8 * beams
         caches = keras.tree.map_structure(lambda slots: ops.where(late, np.nan, slots), caches)
     for index in range(STEPS):

@@ -38,21 +38,21 @@ SEARCHES = [GreedySearch(min_length=9), BeamSearch(3, min_length=9)]
 @pytest.mark.parametrize(
     ("position", "search", "way"), spread(POSITIONS, SEARCHES, ["eager", *WAYS])
 )
-def test_rooms_change_no_result(position, search, way, monkeypatch):
+def test_capacities_change_no_result(position, search, way, monkeypatch):
     sizes = dict(num_layers=1, d_model=12, num_heads=2, d_ff=16, window=6)
     model = Transformer(17, **sizes, position=POSITIONS[position]())
     model.build()
     randomise(model, 3, 0.5)
     expected = generated(search, model, "eager")
-    monkeypatch.setattr(attention, "SMALLEST_ROOM", 2)
+    monkeypatch.setattr(attention, "SMALLEST_CAPACITY", 2)
     found = generated(search, model, way)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("positions", "rooms"),
+    ("positions", "capacities"),
     [(1, [1]), (32, [32]), (33, [32, 33]), (129, [32, 128, 129]), (600, [32, 128, 512, 600])],
 )
-def test_rooms_grow_fourfold_up_to_the_longest(positions, rooms):
-    assert attention.rooms_within(positions) == rooms
+def test_capacities_grow_fourfold_up_to_the_longest(positions, capacities):
+    assert attention.list_capacities(positions) == capacities
