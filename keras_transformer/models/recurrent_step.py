@@ -33,11 +33,11 @@ class RecurrentStep:
         self.model = model
         self.logits = candidate_logits or model.target_embedding.logits
         self.memory = memory
-        self.mask = padding_mask(source_ids, model.pad_id)
+        self.memory_padding_mask = padding_mask(source_ids, model.pad_id)
 
     def first_state(self, beam_size: int) -> State:
         """The decoder's states before the first token; the search repeats them for its beams."""
-        return self.model.first_states(self.memory, self.mask)
+        return self.model.first_states(self.memory, self.memory_padding_mask)
 
     def __call__(self, tokens: Tensor, index: Tensor, states: State) -> StepOutput:
         """Decodes one position."""
@@ -45,14 +45,14 @@ class RecurrentStep:
         # A slice, which does not carry the mask of the embedding: a cell needs none.
         hidden, after = model.target_embedding(tokens[:, None])[:, 0], []
         if hidden.shape[0] == 0:  # refused by a cell on TensorFlow, by a reshape on JAX
-            nowhere = ops.zeros(ops.shape(self.mask), "float32")
+            nowhere = ops.zeros(ops.shape(self.memory_padding_mask), "float32")
             return StepOutput(model.target_embedding.logits(hidden), states, nowhere)
         for layer, before in zip(model.decoder_layers, states, strict=True):
             hidden, new = layer.cell(hidden, before, training=False)
             after.append(list(new))
-        batch, source = ops.shape(self.mask)
+        batch, source = ops.shape(self.memory_padding_mask)
         queries = ops.reshape(hidden, (batch, -1, model.d_model))  # -> (batch, beam, d_model)
-        hidden, weights = model.attend(queries, self.memory, self.mask)
+        hidden, weights = model.attend(queries, self.memory, self.memory_padding_mask)
         rows = ops.shape(tokens)[0]
         logits = self.logits(hidden)
         # -> (rows, vocab)

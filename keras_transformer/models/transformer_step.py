@@ -36,8 +36,8 @@ class TransformerStep:
         self.model = model
         self.logits = candidate_logits or model.target_embedding.logits
         self.sizes = (ops.shape(source_ids)[0], max_length)
-        self.mask = padding_mask(source_ids, model.pad_id)
-        self.projected_memory = model.decoder.project_memory(memory, self.mask)
+        self.memory_padding_mask = padding_mask(source_ids, model.pad_id)
+        self.projected_memory = model.decoder.project_memory(memory, self.memory_padding_mask)
         positions = model.target_positions
         self.encoding = None if positions is None else positions.encoding(max_length)
 
@@ -61,11 +61,11 @@ class TransformerStep:
             index,
             caches,
             self.projected_memory,
-            memory_padding_mask=self.mask,
+            memory_padding_mask=self.memory_padding_mask,
             paths=paths,
         )
         logits = apart(self.logits(step.outputs)[:, 0])
-        rows, source = ops.shape(tokens)[0], ops.shape(self.mask)[1]
+        rows, source = ops.shape(tokens)[0], ops.shape(self.memory_padding_mask)[1]
         # -> (rows, source)
         attention = ops.reshape(ops.mean(step.attention_weights, axis=1), (rows, source))
         # A search has no gradient: an eager backend need not keep its steps.
