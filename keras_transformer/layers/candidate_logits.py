@@ -57,7 +57,7 @@ class CandidateLogits:
         embedding = self.embedding
         # -> (batch * length, d_model)
         rows = ops.reshape(ops.cast(hidden, self.matrix.dtype), (-1, embedding.d_model))
-        if embedding.outputs_first:
+        if embedding.in_columns:
             logits = columns_product(self.matrix, rows)
         else:
             logits = apart(ops.matmul(rows, ops.transpose(self.matrix)))

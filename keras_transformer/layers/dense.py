@@ -37,7 +37,7 @@ def apart(tensor: Tensor) -> Tensor:
 
 
 def flat_product(
-    inputs: Tensor, kernel: Tensor, bias: Tensor | None, *, outputs_first: bool = False
+    inputs: Tensor, kernel: Tensor, bias: Tensor | None, *, in_columns: bool = False
 ) -> Tensor:
     """The sum of `inputs` times `kernel` over their common axes, plus `bias`, as one product.
 
@@ -46,21 +46,21 @@ def flat_product(
 
     Args:
         inputs: (batch, query, *read).
-        kernel: (*read, *outputs), or with `outputs_first` (*outputs, *read), of the same dtype.
+        kernel: (*read, *outputs), or with `in_columns` (*outputs, *read), of the same dtype.
         bias: the last axes of outputs, or None.
-        outputs_first: which of the two orders the kernel has.
+        in_columns: whether the kernel has outputs first, as the layout "columns" of an export.
 
     Returns:
         (batch, query, *outputs).
     """
     read = len(inputs.shape) - 2  # axes that the product sums over
-    if outputs_first:
+    if in_columns:
         outputs_shape, read_shape = kernel.shape[:-read], kernel.shape[-read:]
     else:
         read_shape, outputs_shape = kernel.shape[:read], kernel.shape[read:]
     size = math.prod(read_shape)
     rows = ops.reshape(inputs, (-1, size))  # -> (batch * query, size)
-    if outputs_first:
+    if in_columns:
         # kernel -> (outputs, size)
         outputs = columns_product(ops.reshape(kernel, (-1, size)), rows)
     else:
@@ -118,7 +118,7 @@ class MatrixLayer(keras.layers.Layer):
     A subclass is one of Keras's dense layers too, which holds the kernel and the bias.
     """
 
-    outputs_first = False  # see `put_outputs_first`
+    in_columns = False  # see `put_in_columns`
     _kernel: keras.Variable  # Keras's attribute
 
     @property
@@ -137,12 +137,15 @@ class MatrixLayer(keras.layers.Layer):
             ops.cast(inputs, dtype),
             ops.cast(self.kernel, dtype),
             None if self.bias is None else ops.cast(self.bias, dtype),
-            outputs_first=self.outputs_first,
+            in_columns=self.in_columns,
         )
         return outputs if self.activation is None else self.activation(outputs)
 
-    def put_outputs_first(self) -> None:
-        """Stores the built kernel as (outputs, inputs) from now on; for inference alone."""
+    def put_in_columns(self) -> None:
+        """Stores the built kernel in columns, (outputs, inputs), from now on.
+
+        For inference alone: this is the layout "columns" of an export.
+        """
         kernel, read = ops.convert_to_numpy(self.kernel), self.num_read_axes
         order = (*range(read, kernel.ndim), *range(read))
         # As Keras does where it quantizes.
@@ -150,7 +153,7 @@ class MatrixLayer(keras.layers.Layer):
         del self._kernel
         self._kernel = add_fixed_weight(self, "kernel", kernel.transpose(order))
         self._tracker.lock()
-        self.outputs_first = True
+        self.in_columns = True
 
 
 class PositionwiseDense(MatrixLayer, keras.layers.Dense):
@@ -158,7 +161,7 @@ class PositionwiseDense(MatrixLayer, keras.layers.Dense):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the product with the bias added, activated."""
-        if self.outputs_first:
+        if self.in_columns:
             return self.multiply(inputs)
         outputs = plus_bias(ops.matmul(inputs, self.kernel), self.bias)
         return outputs if self.activation is None else self.activation(outputs)
@@ -186,7 +189,7 @@ class Projection(MatrixLayer, keras.layers.EinsumDense):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         """Returns the projection."""
-        if keras.backend.backend() == "tensorflow" or self.outputs_first:
+        if keras.backend.backend() == "tensorflow" or self.in_columns:
             return self.multiply(inputs)
         outputs = ops.einsum(self.equation, inputs, self.kernel)
         if self.bias is not None:

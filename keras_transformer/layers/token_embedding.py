@@ -59,8 +59,8 @@ class Table(keras.layers.ReversibleEmbedding):
         """Quantizes the weights as Keras does those of its own class."""
         super().quantize(mode, type_check=False, config=config)
 
-    def put_outputs_first(self) -> None:
-        """Stores the output's own matrix as (vocab, d_model) from now on; for inference alone."""
+    def put_in_columns(self) -> None:
+        """Stores the output's own matrix in columns, (vocab, d_model), from now on."""
         matrix = ops.convert_to_numpy(self.reverse_embeddings).T
         # As Keras does where it quantizes.
         self._tracker.unlock()
@@ -131,7 +131,7 @@ class TokenEmbedding(Composite):
         self.scale = arguments.boolean("scale", scale)
         self.tie_output = arguments.boolean("tie_output", tie_output)
         self.logits_bias = arguments.boolean("logits_bias", logits_bias)
-        self.outputs_first = False
+        self.in_columns = False
         self.supports_masking = True
         self.autocast = False  # it would round ids that are floats
         self.attach_mask = AttachMask(dtype=self.dtype_policy, name="attach_mask")
@@ -184,7 +184,7 @@ class TokenEmbedding(Composite):
 
     def _product(self, hidden: Tensor) -> Logits:
         table = self.embedding
-        if self.outputs_first:
+        if self.in_columns:
             return self._columns_product(hidden)
         if self.compute_dtype not in HALF or table.quantization_mode:
             return table(hidden, reverse=True)
@@ -195,7 +195,7 @@ class TokenEmbedding(Composite):
 
     def _columns_product(self, hidden: Tensor) -> Logits:
         table = self.embedding
-        # The matrix of its own is (vocab, d_model) too, by `put_outputs_first`.
+        # The matrix of its own is (vocab, d_model) too, by `put_in_columns`.
         matrix = table.embeddings if self.tie_output else table.reverse_embeddings
         # -> (batch * length, d_model)
         rows = ops.reshape(ops.cast(hidden, "float32"), (-1, self.d_model))
@@ -203,11 +203,14 @@ class TokenEmbedding(Composite):
         # -> (batch, length, vocab)
         return ops.reshape(logits, (*ops.shape(hidden)[:-1], self.vocab_size))
 
-    def put_outputs_first(self) -> None:
-        """Computes logits as `E @ transpose(hidden)` from now on; see `columns_product`."""
+    def put_in_columns(self) -> None:
+        """Computes logits as `E @ transpose(hidden)` from now on; see `columns_product`.
+
+        For inference alone, as `put_in_columns` of dense layers.
+        """
         if not self.tie_output:
-            self.embedding.put_outputs_first()
-        self.outputs_first = True
+            self.embedding.put_in_columns()
+        self.in_columns = True
 
     def logits(self, hidden: Tensor) -> Logits:
         """Returns float32 logits (batch, length, vocab) of `hidden` (batch, length, d_model)."""
@@ -218,7 +221,7 @@ class TokenEmbedding(Composite):
         table = self.embedding
         if self.tie_output:
             return ops.cast(self._vectors(ids), "float32")
-        axis = 0 if self.outputs_first else 1
+        axis = 0 if self.in_columns else 1
         vectors = ops.cast(ops.take(table.reverse_embeddings, ids, axis=axis), "float32")
         if axis:
             vectors = ops.transpose(vectors)

@@ -54,7 +54,7 @@ def columns_copy(model: keras.Model) -> keras.Model:
     with little_garbage():
         for layer in copied._flatten_layers():
             if isinstance(layer, (MatrixLayer, TokenEmbedding)):
-                layer.put_outputs_first()
+                layer.put_in_columns()
     return copied
 
 
