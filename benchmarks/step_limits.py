@@ -21,7 +21,7 @@ import tensorflow as tf
 from benchmarks.ours_decoding import SIZES, VOCAB, source_ids
 from benchmarks.timing import interleaved
 from keras_transformer import BeamSearch, GreedySearch, Transformer
-from keras_transformer.layers.dense import products_apart
+from keras_transformer.layers.dense import given_barrier
 from keras_transformer.serving import Translator
 from keras_transformer.serving.id_functions import barrier
 from keras_transformer.text import CharacterTokenizer
@@ -136,7 +136,7 @@ def multiplied(step, rows, width):
 
     @tf.function(jit_compile=True)
     def run(hidden):
-        with products_apart(barrier):
+        with given_barrier(barrier):
             _, hidden = tf.while_loop(
                 lambda index, _: index < STEPS,
                 lambda index, hidden: (index + 1, step(hidden)),

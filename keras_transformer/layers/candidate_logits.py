@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_transformer.arguments import Ids, Logits, Tensor
 from keras_transformer.decoding.search import IMPOSSIBLE
-from keras_transformer.layers.dense import apart, columns_product
+from keras_transformer.layers.dense import columns_product, optimization_barrier
 from keras_transformer.layers.token_embedding import TokenEmbedding
 
 NUM_SAMPLE = 128  # the tokens that stand for all which are not candidates
@@ -48,7 +48,8 @@ class CandidateLogits:
         ids = ops.concatenate([candidate_ids, sample])
         # (candidates + sample,)
         self.bias = None if embedding.bias is None else ops.take(embedding.bias, ids)
-        self.matrix = apart(embedding.output_vectors(ids))  # (candidates + sample, d_model)
+        # (candidates + sample, d_model)
+        self.matrix = optimization_barrier(embedding.output_vectors(ids))
         # int32 (vocab,), the place of each token's logit in what a call joins
         self.places = ops.where(is_pad, number + 1, places)
 
@@ -60,7 +61,7 @@ class CandidateLogits:
         if embedding.in_columns:
             logits = columns_product(self.matrix, rows)
         else:
-            logits = apart(ops.matmul(rows, ops.transpose(self.matrix)))
+            logits = optimization_barrier(ops.matmul(rows, ops.transpose(self.matrix)))
         if self.bias is not None:
             logits = logits + self.bias
         size = self.is_rest.shape[0]

@@ -16,7 +16,7 @@ BARRIER = ContextVar("BARRIER", default=None)
 
 
 @contextmanager
-def products_apart(barrier: Any) -> Iterator[None]:
+def given_barrier(barrier: Any) -> Iterator[None]:
     """Within the context, `barrier(tensor)` separates the products of a decoding step.
 
     For one row, TensorFlow's XLA on a CPU fuses the product, the kernel's reshape and the addition
@@ -30,7 +30,7 @@ def products_apart(barrier: Any) -> Iterator[None]:
         BARRIER.reset(token)
 
 
-def apart(tensor: Tensor) -> Tensor:
+def optimization_barrier(tensor: Tensor) -> Tensor:
     """Passes `tensor` through the barrier, if there is one."""
     barrier = BARRIER.get()
     return tensor if barrier is None else barrier(tensor)
@@ -64,8 +64,8 @@ def flat_product(
         # kernel -> (outputs, size)
         outputs = columns_product(ops.reshape(kernel, (-1, size)), rows)
     else:
-        # kernel -> (size, outputs)
-        outputs = apart(ops.matmul(rows, apart(ops.reshape(kernel, (size, -1)))))
+        matrix = optimization_barrier(ops.reshape(kernel, (size, -1)))  # -> (size, outputs)
+        outputs = optimization_barrier(ops.matmul(rows, matrix))
     if bias is not None:
         outputs = plus_bias(outputs, ops.reshape(bias, (-1,)))  # bias -> (outputs,)
     # -> (batch, query, *outputs)
@@ -82,7 +82,8 @@ def columns_product(matrix: Tensor, rows: Tensor) -> Tensor:
         matrix: (outputs, inputs).
         rows: (rows, inputs), of the same dtype.
     """
-    return ops.transpose(apart(ops.matmul(apart(matrix), ops.transpose(rows))))
+    product = ops.matmul(optimization_barrier(matrix), ops.transpose(rows))
+    return ops.transpose(optimization_barrier(product))
 
 
 def add_fixed_weight(layer: keras.layers.Layer, name: str, values: np.ndarray) -> keras.Variable:
@@ -127,7 +128,7 @@ class MatrixLayer(keras.layers.Layer):
         return 1
 
     def step(self, inputs: Tensor) -> Tensor:
-        """As `call` of (batch, query, ...), with the product apart; see `products_apart`."""
+        """As `call` of (batch, query, ...), its product between barriers; see `given_barrier`."""
         return self(inputs) if self.quantization_mode is not None else self.multiply(inputs)
 
     def multiply(self, inputs: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
 from keras_transformer.layers.composite import Composite
-from keras_transformer.layers.dense import add_fixed_weight, apart, columns_product
+from keras_transformer.layers.dense import add_fixed_weight, columns_product, optimization_barrier
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
 
@@ -180,7 +180,9 @@ class TokenEmbedding(Composite):
 
     def _logits(self, hidden: Tensor) -> Logits:
         logits = self._product(hidden)
-        return logits if self.bias is None else apart(logits) + ops.cast(self.bias, "float32")
+        if self.bias is None:
+            return logits
+        return optimization_barrier(logits) + ops.cast(self.bias, "float32")
 
     def _product(self, hidden: Tensor) -> Logits:
         table = self.embedding

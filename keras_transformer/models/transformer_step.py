@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer.arguments import BeamPaths, Ids, Length, Tensor
 from keras_transformer.decoding.step_function import State, StepOutput
 from keras_transformer.layers.candidate_logits import CandidateLogits
-from keras_transformer.layers.dense import apart
+from keras_transformer.layers.dense import optimization_barrier
 from keras_transformer.masking import padding_mask
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TransformerStep:
             memory_padding_mask=self.memory_padding_mask,
             paths=paths,
         )
-        logits = apart(self.logits(step.outputs)[:, 0])
+        logits = optimization_barrier(self.logits(step.outputs)[:, 0])
         rows, source = ops.shape(tokens)[0], ops.shape(self.memory_padding_mask)[1]
         # -> (rows, source)
         attention = ops.reshape(ops.mean(step.attention_weights, axis=1), (rows, source))

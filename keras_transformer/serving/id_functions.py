@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python.xla import optimization_barrier
 
 from keras_transformer.decoding import BeamSearch, DecodeResult, Sampling, Search, Shortlist
-from keras_transformer.layers.dense import products_apart
+from keras_transformer.layers.dense import given_barrier
 from keras_transformer.serving.stored_copy import columns_copy, quantized_copy
 
 SMALLEST_LENGTH = 16
@@ -416,7 +416,7 @@ class IdFunctions(tf.Module):
             options["candidate_ids"] = self.shortlist.candidate_ids(
                 source_ids, sorted(special), options.get("prefix_ids")
             )
-        with products_apart(barrier if self.jit_compile else None):
+        with given_barrier(barrier if self.jit_compile else None):
             return self.model.generate(source_ids, search, self.max_length, **options)
 
     def _least_rows_to_halve(self) -> int | None:

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_transformer import MultiHeadAttention
-from keras_transformer.layers.dense import PositionwiseDense, Projection, products_apart
+from keras_transformer.layers.dense import PositionwiseDense, Projection, given_barrier
 from tests.backends import POLICIES, array, normal, on_tensorflow, randomise
 
 LAYERS = {
@@ -121,6 +121,6 @@ def test_xla_computes_the_product_of_one_row_apart(name):
 
     plain = optimized_hlo(lambda x: in_a_loop(dense, x), inputs)
     assert fused_products(plain), "the layer's own call is no slower any more"
-    with products_apart(barrier):
+    with given_barrier(barrier):
         apart = optimized_hlo(lambda x: in_a_loop(dense.step, x), inputs)
     assert fused_products(apart) < fused_products(plain)
