@@ -61,6 +61,32 @@ class Parts(NamedTuple):
     strings: tf.Tensor
 
 
+class LongParts(NamedTuple):
+    """The parts that do not fit into one segment.
+
+    Attributes:
+        is_long: bool (parts,), whether a part is one of them.
+        cuts: int32 (long parts, max_segments), where each of its segments ends in its tokens.
+        refused: bool (texts,), whether a text needs more segments than it may have.
+    """
+
+    is_long: tf.Tensor
+    cuts: tf.Tensor
+    refused: tf.Tensor
+
+    def join_splits(self, part_starts: tf.Tensor) -> tf.Tensor:
+        """Returns where parts and segments begin, and the last ends, int32 (rows + 1,).
+
+        `part_starts` (parts + 1,) says it of parts. Of equal places one is left.
+        """
+        long_starts = tf.boolean_mask(part_starts[:-1], self.is_long)
+        # -> (cuts of all long parts,)
+        inner_ends = tf.reshape(long_starts[:, None] + self.cuts, [-1])
+        ends = tf.concat([part_starts, inner_ends], axis=0)
+        marks = tf.scatter_nd(ends[:, None], tf.ones_like(ends), part_starts[-1:] + 1)
+        return tf.cast(tf.where(marks > 0)[:, 0], tf.int32)
+
+
 class Division(NamedTuple):
     """The tokens of a part that each segment has.
 
@@ -144,22 +170,13 @@ class SegmentSplitter(tf.Module):
     def _division(self, parts: Parts, tokens: tf.RaggedTensor, count: tf.Tensor) -> Division:
         """The `Division` of parts with these tokens (parts, length), of `count` texts."""
         lengths = tf.cast(tokens.row_lengths(), tf.int32)
-        in_text = tf.math.unsorted_segment_sum(lengths, parts.texts, count)
-        refused = in_text > self.longest * self.max_segments
-        is_long = (lengths > self.longest) & ~tf.gather(refused, parts.texts)
-        cuts = self._cuts(tf.boolean_mask(parts.strings, is_long))
-        unfinished = tf.cast(cuts[:, -1] < tf.boolean_mask(lengths, is_long), tf.int32)
-        long_texts = tf.boolean_mask(parts.texts, is_long)
-        refused |= tf.math.unsorted_segment_sum(unfinished, long_texts, count) > 0
-        # Where rows end in the tokens of all parts, one part behind the other.
+        long_parts = self._cut_long_parts(parts, lengths, count)
+        # Where parts begin in the tokens of all, one part behind the other, and the last ends.
         part_starts = tf.cast(tokens.row_splits, tf.int32)
-        long_starts = tf.boolean_mask(part_starts[:-1], is_long)
-        inner_ends = tf.reshape(long_starts[:, None] + cuts, [-1])  # -> (cuts of all long parts,)
-        ends = tf.concat([part_starts, inner_ends], axis=0)
-        marks = tf.scatter_nd(ends[:, None], tf.ones_like(ends), part_starts[-1:] + 1)
-        splits = tf.cast(tf.where(marks > 0)[:, 0], tf.int32)
+        splits = long_parts.join_splits(part_starts)
         # -> (rows,), the part of each row; a part without tokens has no row
         numbers = tf.searchsorted(part_starts[1:], splits[:-1], side="right")
+        refused = long_parts.refused
         kept = tf.where(~tf.gather(refused, tf.gather(parts.texts, numbers)))[:, 0]
         behind_all = tf.size(numbers, tf.int64)
         numbers = tf.gather(numbers, kept)
@@ -174,6 +191,17 @@ class SegmentSplitter(tf.Module):
         kept, numbers, texts = (tf.gather(column, order) for column in (kept, numbers, texts))
         splits = tf.cast(tf.concat([splits, splits[-1:]], axis=0), tf.int64)
         return Division(splits, kept, numbers, texts, refused)
+
+    def _cut_long_parts(self, parts: Parts, lengths: tf.Tensor, count: tf.Tensor) -> LongParts:
+        """The `LongParts` among parts of these lengths (parts,), of `count` texts."""
+        in_text = tf.math.unsorted_segment_sum(lengths, parts.texts, count)
+        refused = in_text > self.longest * self.max_segments
+        is_long = (lengths > self.longest) & ~tf.gather(refused, parts.texts)
+        cuts = self._cuts(tf.boolean_mask(parts.strings, is_long))
+        unfinished = tf.cast(cuts[:, -1] < tf.boolean_mask(lengths, is_long), tf.int32)
+        long_texts = tf.boolean_mask(parts.texts, is_long)
+        refused |= tf.math.unsorted_segment_sum(unfinished, long_texts, count) > 0
+        return LongParts(is_long, cuts, refused)
 
     def _cuts(self, strings: tf.Tensor) -> tf.Tensor:
         """Where each segment of parts that do not fit ends, (parts, max_segments)."""
