@@ -280,21 +280,12 @@ class StringFunctions(tf.Module):
         limits = tf.where(options.max_length > 0, options.max_length, tf.int32.max)
         targets = self._targets(options.prefix, options.target_tag)
         prefixes = self._prefixes(segments, tokens, targets, limits)
-        search = self.id_functions.search
-        default_penalty = search.length_penalty if isinstance(search, BeamSearch) else 0.0
-        penalties = tf.where(options.length_penalty >= 0, options.length_penalty, default_penalty)
-        penalties = tf.minimum(penalties, LARGEST_LENGTH_PENALTY)
         inputs = [self._source_ids(tokens), prefixes.ids]
-        inputs += [tf.gather(option, segments.texts) for option in (limits, penalties)]
+        of_texts = limits, self._length_penalties(options)
+        inputs += [tf.gather(option, segments.texts) for option in of_texts]
         width = self.id_functions.max_hypotheses
         found = self._search(self.id_functions.search_with_options, inputs, width)
-        refused = segments.refused | prefixes.too_long
-        for tag, side in (
-            (options.source_tag, self.source_tokenizer),
-            (options.target_tag, self.target_tokenizer),
-        ):
-            if tag is not None:
-                refused |= (tag != "") & (side.tag_ids(tag) < 0)
+        refused = segments.refused | prefixes.too_long | self._has_unknown_tags(options)
         found = self._joined(segments, refused, found)
         asked = options.num_hypotheses
         counts = tf.where(asked > 0, asked, self.id_functions.num_hypotheses)
@@ -304,6 +295,23 @@ class StringFunctions(tf.Module):
             "scores": tf.where(is_asked, found.scores, IMPOSSIBLE),
             "truncated": refused,
         }
+
+    def _length_penalties(self, options: Options) -> tf.Tensor:
+        """The length penalty of each text, float32 (texts,)."""
+        search, asked = self.id_functions.search, options.length_penalty
+        default = search.length_penalty if isinstance(search, BeamSearch) else 0.0
+        return tf.minimum(tf.where(asked >= 0, asked, default), LARGEST_LENGTH_PENALTY)
+
+    def _has_unknown_tags(self, options: Options) -> tf.Tensor:
+        """Whether each text asks for a tag that a vocabulary does not have, bool (texts,)."""
+        unknown = tf.zeros(tf.shape(options.prefix), tf.bool)
+        for tag, tokenizer in (
+            (options.source_tag, self.source_tokenizer),
+            (options.target_tag, self.target_tokenizer),
+        ):
+            if tag is not None:
+                unknown |= (tag != "") & (tokenizer.tag_ids(tag) < 0)
+        return unknown
 
     @signature(per_text(tf.string, "source"), per_text(tf.string, "target"))
     def score(self, source: tf.Tensor, target: tf.Tensor) -> dict[str, tf.Tensor]:
