@@ -386,6 +386,28 @@ def test_the_page_names_every_room_with_its_level():
     assert rooms_of_page(text) == sorted((level, name) for name, (level, _) in LEVELS.items())
 
 
+def journeys_of_page(text):
+    """Gives (number, links) of each row in the table of journeys of docs/architecture.md."""
+    section = text.partition("## Journeys")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]*\? \|(?: (\d+) \|)? ([^|]*) \|$", section, re.MULTILINE)
+    return [(int(number or 0), re.findall(r"\]\((\S+)\)", files)) for number, files in rows]
+
+
+def test_each_journey_says_how_many_files_it_has():
+    page = REPOSITORY / "docs" / "architecture.md"
+    journeys = journeys_of_page(page.read_text(encoding="utf-8"))
+    assert len(journeys) >= 8
+    assert [number for number, _ in journeys] == [len({*links}) for _, links in journeys]
+    links = [link for _, links in journeys for link in links]
+    assert [link for link in links if not (page.parent / link).is_file()] == []
+
+
+def test_a_journey_without_its_number_is_found():
+    rows = "| Where? | 2 | [a](x), then [b](y) |\n| How? | [a](x), for c [b](y) |\n"
+    text = f"## Journeys\n\n| question | number | files |\n|---|---|---|\n{rows}\n## Next\n"
+    assert journeys_of_page(text) == [(2, ["x", "y"]), (0, ["x", "y"])]
+
+
 def test_there_are_files_to_check():
     assert "__init__.py" in FILES
     assert {unit_of(path) for path in FILES} >= {"masking", "layers", "models", "decoding"}
