@@ -110,8 +110,8 @@ FAULTS = [
           "best = ops.broadcast_to(ops.arange(self.scores.shape[2])[None, None], self.scores.shape)"
           "\n        scores = ops.take_along_axis(scores, best, axis=2)", "tests/decoding"),
     Fault("the states of beams are not reordered", "decoding/beam_search.py",
-          "state = change_state(lambda part: ops.take(part, rows, axis=0), state)",
-          "state = change_state(lambda part: part, state)", "tests/decoding tests/models"),
+          "return change_state(lambda part: ops.take(part, rows, axis=0), state)",
+          "return change_state(lambda part: part, state)", "tests/decoding tests/models"),
     Fault("chunks of the vocabulary come in the wrong order", "decoding/beam_search.py",
           'best = ops.sort(ops.cast(best, "int32"), axis=-1)',
           'best = ops.flip(ops.sort(ops.cast(best, "int32"), axis=-1), -1)', "tests/decoding"),

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Logits, LogProbs, Tensor
+from keras_transformer.arguments import BeamPaths, Logits, LogProbs, Tensor
 from keras_transformer.decoding.hypotheses import (
     Beams,
     Pool,
@@ -230,13 +230,13 @@ class BeamSearch(Search):
     def run(self, task: Task, state: State) -> DecodeResult:
         """Extends the beams of all sentences until no live hypothesis can win."""
         start = self._first_beams(task, state)
-        longest = self._length_normaliser(task, task.max_lengths[:, None])
+        largest = self._length_normaliser(task, task.max_lengths[:, None])
 
         def active(now: Beams) -> Tensor:
             if self.early_stopping == "current_length":
                 current = self._length_normaliser(task, ops.maximum(now.index, 1))
                 return self._active(now, current)
-            return self._active(now, longest)
+            return self._active(now, largest)
 
         def unfinished(now: Beams) -> Tensor:
             return ops.logical_and(now.index < task.max_length, ops.any(active(now)))
@@ -327,7 +327,7 @@ class BeamSearch(Search):
 
         `active` (batch, groups) says which groups still take finished hypotheses.
         """
-        batch, beams = task.batch_size, self.beam_size
+        beams, index = self.beam_size, now.index + 1
         logits, state, attention = run_step(
             task.step,
             now.tokens,
@@ -337,53 +337,67 @@ class BeamSearch(Search):
             needs_attention=self.needs_attention,
         )
         own = self.next_log_probs(task, now, logits)  # -> (batch, beam, vocab)
-        log_probs, parents, tokens, ended = self._choose_extensions(
-            task, now.index + 1, now.log_probs[..., None] + own
-        )
-        gained = log_probs - ops.take_along_axis(now.log_probs, parents, axis=1)
-        log_probs = ops.maximum(log_probs, IMPOSSIBLE)
-
-        index = now.index + 1
-        written = now.written.with_position(
-            index, tokens, gained, take_attention(attention, parents, beams)
-        )
+        chosen = self._choose_extensions(task, index, now.log_probs[..., None] + own)
+        parents = chosen.parents
+        gained = chosen.log_probs - ops.take_along_axis(now.log_probs, parents, axis=1)
+        chosen = chosen._replace(log_probs=ops.maximum(chosen.log_probs, IMPOSSIBLE))
+        attended = take_attention(attention, parents, beams)
         coverage = now.coverage
-        scores = log_probs / self._length_normaliser(task, index)
         if coverage is not None:
             # attention -> (batch, beam, source)
             coverage = coverage + ops.reshape(attention, ops.shape(coverage))
             # -> (batch, 2 * beam, source)
             coverage = ops.take_along_axis(coverage, parents[..., None], axis=1)
-            scores = scores + self._coverage_score(task, coverage)
-            coverage = coverage[:, :beams]
         paths = extend_paths(now.paths, parents, index)  # -> (batch, 2 * beam, max_length + 1)
-        # -> (batch, groups, beam / groups)
-        entering = ops.logical_and(self._by_group(ended[:, beams:]), active[..., None])
-        new = Pool(
-            self._by_group(paths[:, beams:]),
-            ops.where(entering, self._by_group(scores[:, beams:]), IMPOSSIBLE),
-            ops.where(entering, index, 0),
-        )
-        if not follows_paths(task.step):
-            rows = parents[:, :beams] + ops.arange(batch, dtype="int32")[:, None] * beams
-            rows = ops.reshape(rows, (-1,))  # -> (batch * beam,)
-            state = change_state(lambda part: ops.take(part, rows, axis=0), state)
-        ended = ended[:, :beams]
+        finished = self._find_finished(task, index, chosen, paths, coverage=coverage, active=active)
+        ended = chosen.ended[:, :beams]
         if self.early_stopping == "current_length":
             # A group that has stopped stays so, though its live hypotheses may become better.
             stopped = ops.logical_not(active)[..., None]  # -> (batch, groups, 1)
             ended = ops.logical_or(self._by_group(ended), stopped)
-            ended = ops.reshape(ended, (batch, beams))  # -> (batch, beam)
+            ended = ops.reshape(ended, (task.batch_size, beams))  # -> (batch, beam)
         return Beams(
             index=index,
-            tokens=ops.reshape(tokens[:, :beams], (-1,)),  # -> (batch * beam,)
-            log_probs=ops.where(ended, IMPOSSIBLE, log_probs[:, :beams]),
+            tokens=ops.reshape(chosen.tokens[:, :beams], (-1,)),  # -> (batch * beam,)
+            log_probs=ops.where(ended, IMPOSSIBLE, chosen.log_probs[:, :beams]),
             paths=paths[:, :beams],
-            coverage=coverage,
-            written=written,
-            pool=now.pool.merge_best(new),
-            state=state,
+            coverage=None if coverage is None else coverage[:, :beams],
+            written=now.written.with_position(index, chosen.tokens, gained, attended),
+            pool=now.pool.merge_best(finished),
+            state=self._take_states(task, state, parents),
         )
+
+    def _find_finished(
+        self,
+        task: Task,
+        index: Tensor,
+        chosen: Extensions,
+        paths: BeamPaths,
+        *,
+        coverage: Tensor | None,
+        active: Tensor,
+    ) -> Pool:
+        """The extensions at position `index` that have ended, of the groups that are `active`.
+
+        `paths` and `coverage` are those of all extensions, (batch, 2 * beam, ...).
+        """
+        log_probs = chosen.log_probs
+        scores = log_probs / self._length_normaliser(task, index)
+        if coverage is not None:
+            scores = scores + self._coverage_score(task, coverage)
+        ended, scores, paths = (
+            self._by_group(part[:, self.beam_size :]) for part in (chosen.ended, scores, paths)
+        )
+        entering = ops.logical_and(ended, active[..., None])  # -> (batch, groups, beam / groups)
+        return Pool(paths, ops.where(entering, scores, IMPOSSIBLE), ops.where(entering, index, 0))
+
+    def _take_states(self, task: Task, state: State, parents: Tensor) -> State:
+        """The state of the step for each live hypothesis, from that of its parent."""
+        if follows_paths(task.step):
+            return state
+        first = ops.arange(task.batch_size, dtype="int32")[:, None] * self.beam_size
+        rows = ops.reshape(parents[:, : self.beam_size] + first, (-1,))  # -> (batch * beam,)
+        return change_state(lambda part: ops.take(part, rows, axis=0), state)
 
     def next_log_probs(self, task: Task, now: Beams, logits: Logits) -> LogProbs:
         """Log-probabilities (batch, beam, vocab) of the next tokens; a subclass may look."""
