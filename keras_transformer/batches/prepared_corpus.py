@@ -1,14 +1,17 @@
 """PreparedCorpus: a tokenized corpus on disk, whose arrays are mapped into memory."""
 
+import contextlib
 import dataclasses
 import json
 import os
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches.token_store import TokenStore
 
 VERSION = 1  # of the arrays and of the filters: other numbers are prepared anew
@@ -168,5 +171,41 @@ def write_corpus(
         arrays: by names such as "source.starts".
     """
     for name, array in arrays.items():
-        np.save(Path(path, f"{name}.npy"), array)
-    Path(path, DESCRIPTION).write_text(json.dumps(description, indent=2), encoding="utf-8")
+        write_array(Path(path, f"{name}.npy"), array.shape, array.dtype, [array])
+    with unwritable_named(path):
+        write_atomically(Path(path, DESCRIPTION), json.dumps(description, indent=2).encode())
+
+
+def write_array(
+    path: str | PathLike[str], shape: tuple[int, ...], dtype: Any, parts: Iterable[np.ndarray]
+) -> None:
+    """Writes an array part after part, as `np.save` writes it whole, until it is on disk.
+
+    An array mapped into memory would take no room before its pages are written. A disk that is
+    full by then kills the process.
+
+    Raises:
+        OSError: when the disk is full, or the file cannot be written for another reason.
+    """
+    dtype = np.dtype(dtype)
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with unwritable_named(path), open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def unwritable_named(path: str | PathLike[str]) -> Iterator[None]:
+    """Says which file could not be written, and how to go on."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:  # it names the file that could not be opened
+            raise
+        message = f"{os.fspath(path)}: cannot be written ({error.strerror or error})"
+        raise OSError(
+            error.errno, f"{message}. What is done stays: the same call goes on"
+        ) from error

@@ -2,17 +2,15 @@
 
 import contextlib
 import hashlib
-import io
 import itertools
 import json
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,49 +21,37 @@ from keras_transformer.batches.prepared_corpus import (
     SIDES,
     VERSION,
     PreparedCorpus,
+    write_array,
     write_corpus,
 )
-from keras_transformer.line_files import check_is_file, each_line
-from keras_transformer.processes import Died, call_in_processes, count_processors
-from keras_transformer.text.scripts import are_of_scripts, checked_scripts
+from keras_transformer.line_files import (
+    BYTE_ORDER_MARK,
+    check_is_file,
+    check_is_text,
+    damage_named,
+    open_lines,
+)
+from keras_transformer.text import corpus_parts
+from keras_transformer.text.corpus_parts import (
+    DUPLICATE,
+    REASONS,
+    Filters,
+    Tokenize,
+    tokenize_files,
+)
+from keras_transformer.text.scripts import checked_scripts
 from keras_transformer.text.tokenization import (
-    TaggedTokenizer,
     TokenizerLike,
     check_same_special_ids,
     digest_tokenizer,
     read_special_ids,
-    tokenize_all,
 )
 
-LINES_PER_PART = 20_000
-LONGEST_LINE = 2**20  # bytes; a longer line is too long for any model
-SECONDS_BETWEEN_LINES = 5.0
 JOINED = "joined"  # the folder of the arrays until they are whole
 CONTENTS = "contents.json"  # what files held when they were last read whole
-REASONS = ("no UTF-8", "empty", "of another script", "held out", "too long", "uneven", "duplicate")
-NO_UTF8, EMPTY, SCRIPT, HELD_OUT, LONG, UNEVEN, DUPLICATE = range(1, len(REASONS) + 1)
+BLOCK_BYTES = 2**20
 
 Paths = Sequence[str | PathLike[str]]
-
-
-class Filters(NamedTuple):
-    """Which pairs are left out, and what comes before the texts of each file."""
-
-    max_length: int
-    max_ratio: float | None
-    scripts: tuple[tuple[str, ...], tuple[str, ...]]  # of sources, of targets
-    held_out: frozenset[str]
-    drop_duplicates: bool
-    tags: tuple[tuple[str | None, ...], tuple[str | None, ...]]  # for each file
-
-
-class Part(NamedTuple):
-    """Lines of a pair of files."""
-
-    file: int
-    number: int
-    sources: list[bytes]
-    targets: list[bytes]
 
 
 def prepare_corpus(
@@ -164,7 +150,7 @@ def prepare_corpus(
             checked_scripts("source_scripts", source_scripts),
             checked_scripts("target_scripts", target_scripts),
         ),
-        frozenset(held_out),
+        _held_out(held_out),
         arguments.boolean("drop_duplicates", drop_duplicates),
         (
             _tags("source_tags", source_tags, len(files)),
@@ -183,26 +169,32 @@ def prepare_corpus(
     }
     told = {**filters._asdict(), "held_out": sorted(filters.held_out)}
     told |= {"weights": weights, "temperature": temperature}
-    contents = _contents(directory, [path for pair in files for path in pair])
-    whole = json.dumps([VERSION, LINES_PER_PART, description, told, contents])
+    contents = _contents(directory, files)
+    whole = json.dumps([VERSION, corpus_parts.LINES_PER_PART, description, told, contents])
     description["digest"] = hashlib.sha256(whole.encode()).hexdigest()[:16]
     path = directory / description["digest"]
     with _alone(directory / f"{path.name}.lock", verbose):
         parts = directory / f"{path.name}.parts"
         if not (path / DESCRIPTION).exists():
             parts.mkdir(exist_ok=True)
-            made = _tokenize(files, parts, Tokenize(parts, tokenizers, filters), workers, verbose)
+            made = tokenize_files(files, Tokenize(parts, tokenizers, filters), workers, verbose)
             joined = parts / JOINED
             shutil.rmtree(joined, ignore_errors=True)  # of a call that was killed here
             joined.mkdir()
-            _join(
-                made,
-                joined,
-                description,
-                filters=filters,
-                weights=weights,
-                temperature=temperature,
-            )
+            try:
+                _join(
+                    made,
+                    joined,
+                    description,
+                    filters=filters,
+                    weights=weights,
+                    temperature=temperature,
+                )
+            except BaseException as error:
+                # Where no pair is left the same call would end so again; on a full disk it goes on.
+                left = parts if isinstance(error, ValueError) else joined
+                shutil.rmtree(left, ignore_errors=True)
+                raise
             os.replace(joined, path)
         shutil.rmtree(parts, ignore_errors=True)
     corpus = PreparedCorpus(path)
@@ -248,22 +240,52 @@ def _weights(weights: Any, temperature: float, count: int) -> tuple[float, ...] 
     return tuple(arguments.number_within("weights", weight, 1, np.inf) for weight in weights)
 
 
-def _contents(directory: Path, paths: Sequence[str]) -> list[str]:
-    """A digest of the bytes of each file, read again only where size or time have changed."""
+def _held_out(held_out: Any) -> frozenset[str]:
+    texts: list[Any] = [None] if isinstance(held_out, str) else list(held_out)
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"`held_out` must be a list of texts. Received: held_out={held_out!r}")
+    return frozenset(texts)
+
+
+def _contents(directory: Path, files: Sequence[tuple[str, str]]) -> list[str]:
+    """A digest of the bytes of each file, read again only where size or time have changed.
+
+    Raises:
+        ValueError: when the files of a pair differ in their numbers of lines, or are damaged.
+    """
     file = directory / CONTENTS
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     found: dict[str, list[Any]] = {}
-    for path in paths:
+    for path in itertools.chain(*files):
         key, status = os.path.abspath(path), os.stat(path)
         state = [status.st_size, status.st_mtime_ns]
-        if known.get(key, [])[:2] == state:
-            found[key] = known[key]
-        else:
+        found[key] = known.get(key, [])
+        if found[key][:2] != state or len(found[key]) != 4:  # three are of an earlier version
             with open(path, "rb") as opened:
-                found[key] = [*state, hashlib.file_digest(opened, "sha256").hexdigest()]
+                digest = hashlib.file_digest(opened, "sha256").hexdigest()
+            found[key] = [*state, digest, _count_lines(path)]
     if known != known | found:
         write_atomically(file, json.dumps(known | found, indent=2).encode())
-    return [found[os.path.abspath(path)][2] for path in paths]
+    for pair in files:
+        counts = [found[os.path.abspath(path)][3] for path in pair]
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{pair[0]} has {counts[0]:,} lines and {pair[1]} has {counts[1]:,}. Line n of "
+                "one must translate line n of the other: give files of equal length."
+            )
+    return [found[os.path.abspath(path)][2] for path in itertools.chain(*files)]
+
+
+def _count_lines(path: str) -> int:
+    """How many lines `each_line` yields, counted in blocks."""
+    count, last = 0, b"\n"
+    with open_lines(path) as stream, damage_named(path):
+        check_is_text(stream.peek(), path)
+        if stream.peek().startswith(BYTE_ORDER_MARK):
+            stream.read(len(BYTE_ORDER_MARK))
+        while block := stream.read(BLOCK_BYTES):
+            count, last = count + block.count(b"\n"), block[-1:]
+    return count + (last != b"\n")
 
 
 @contextlib.contextmanager
@@ -283,182 +305,6 @@ def _alone(path: Path, verbose: bool) -> Iterator[None]:
                 )
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
-
-
-def _tokenize(
-    files: Sequence[tuple[str, str]],
-    folder: Path,
-    tokenize: "Tokenize",
-    workers: int | None,
-    verbose: bool,
-) -> list[tuple[int, Path]]:
-    """Makes the parts that are missing; returns the file number and path of all, in order."""
-    made: list[tuple[int, Path]] = []
-    progress = _Progress(verbose)
-
-    def missing() -> Iterator[Part]:
-        for part in _read_parts(files):
-            path = tokenize.locate(part)
-            made.append((part.file, path))
-            if not path.exists():
-                yield part
-
-    waiting = missing()
-    first = list(itertools.islice(waiting, 2))
-    if len(first) < 2 or workers == 1:  # not worth other processes
-        for part in itertools.chain(first, waiting):
-            tokenize(part, progress.add)
-        return made
-    todo = itertools.chain(first, waiting)
-    workers = workers or count_processors()
-    # A GPU is left to the training: tokenizers do not use it.
-    variables = {"CUDA_VISIBLE_DEVICES": "-1"}
-    for _, result in call_in_processes(tokenize, todo, workers, progress.add, variables):
-        if isinstance(result, Died):
-            raise ValueError(
-                f"a process that prepares {folder.parent} ended {result.how}. What is done stays: "
-                "the same call goes on"
-            )
-    return made
-
-
-def _read_parts(files: Sequence[tuple[str, str]]) -> Iterator[Part]:
-    """Yields the lines of all files, in order."""
-    for file, (source, target) in enumerate(files):
-        sources, targets = each_line(source, LONGEST_LINE), each_line(target, LONGEST_LINE)
-        for number in itertools.count():
-            part = Part(
-                file,
-                number,
-                list(itertools.islice(sources, LINES_PER_PART)),
-                list(itertools.islice(targets, LINES_PER_PART)),
-            )
-            if len(part.sources) != len(part.targets):
-                before = number * LINES_PER_PART
-                counts = [
-                    before + len(lines) + sum(1 for _ in rest)
-                    for lines, rest in ((part.sources, sources), (part.targets, targets))
-                ]
-                raise ValueError(
-                    f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}. Line n of "
-                    "one must translate line n of the other: give files of equal length."
-                )
-            if not part.sources:
-                break
-            yield part
-
-
-class _Progress:
-    """A line of progress from time to time."""
-
-    def __init__(self, verbose: bool) -> None:
-        self.verbose, self.pairs = verbose, 0
-        self.begun = self.last = time.monotonic()
-
-    def add(self, pairs: int) -> None:
-        """Counts pairs."""
-        self.pairs += pairs
-        now = time.monotonic()
-        if self.verbose and now - self.last > SECONDS_BETWEEN_LINES:
-            self.last = now
-            speed = self.pairs / (now - self.begun)
-            print(f"tokenized {self.pairs:,} pairs, {speed:,.0f} a second", file=sys.stderr)
-
-
-class Tokenize:
-    """Filters and tokenizes parts, each into a file of its own.
-
-    Args:
-        folder: of the files.
-        tokenizers: of sources and of targets.
-        filters: the `Filters`.
-    """
-
-    def __init__(self, folder: Path, tokenizers: Sequence[TokenizerLike], filters: Filters) -> None:
-        self.folder, self.tokenizers, self.filters = folder, tokenizers, filters
-
-    def locate(self, part: Part) -> Path:
-        """The file of a part."""
-        return self.folder / f"{part.file}-{part.number}.npz"
-
-    def __call__(self, part: Part, tell: Callable[[int], None]) -> None:
-        """Writes the ids and lengths of the pairs kept, digests of their texts, and counts."""
-        filters = self.filters
-        lines = part.sources, part.targets
-        texts, reasons = _decode(lines)
-        _mark(reasons, EMPTY, [not (s.strip() and t.strip()) for s, t in zip(*texts, strict=True)])
-        for side, scripts in zip(texts, filters.scripts, strict=True):
-            if scripts:
-                _mark(reasons, SCRIPT, ~are_of_scripts(side, scripts))
-        _mark(reasons, HELD_OUT, [text in filters.held_out for text in texts[0]])
-        kept = np.flatnonzero(reasons == 0)
-        stores = [
-            tokenize_all([side[n] for n in kept], _tagged(tokenizer, tags[part.file]), name, False)
-            for side, tokenizer, tags, name in zip(
-                texts, self.tokenizers, filters.tags, SIDES, strict=True
-            )
-        ]
-        lengths = np.stack([store.lengths + 1 for store in stores])  # with eos
-        shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        judged = reasons[kept]
-        tag_lengths = np.array([[tags[part.file] is not None] for tags in filters.tags])
-        _mark(judged, EMPTY, (lengths - tag_lengths <= 1).any(axis=0))
-        _mark(judged, LONG, longer > filters.max_length)
-        if filters.max_ratio is not None:
-            _mark(judged, UNEVEN, longer > filters.max_ratio * shorter)
-        reasons[kept] = judged
-        own = kept[judged == 0]
-        arrays: dict[str, Any] = {"counts": np.bincount(reasons, minlength=1 + len(REASONS))}
-        if filters.drop_duplicates:
-            arrays["digests"] = np.array([_digest(lines, n) for n in own], "uint64")
-        for store, name in zip(stores, SIDES, strict=True):
-            arrays[f"{name}.lengths"] = store.lengths[judged == 0].astype("int32")
-            arrays[f"{name}.ids"] = store.flat[np.repeat(judged == 0, store.lengths)]
-        data = io.BytesIO()
-        np.savez(data, **arrays)
-        write_atomically(self.locate(part), data.getvalue())
-        tell(len(reasons))
-
-
-def _mark(reasons: np.ndarray, reason: int, is_so: Any) -> None:
-    """Notes a reason for the pairs that have none yet."""
-    reasons[(reasons == 0) & np.asarray(is_so, bool)] = reason
-
-
-def _decode(lines: Sequence[list[bytes]]) -> tuple[list[list[str]], np.ndarray]:
-    """The texts of both sides, "" where there is no UTF-8, and the reasons (pairs,)."""
-    reasons = np.zeros(len(lines[0]), "int64")
-    _mark(
-        reasons,
-        LONG,
-        [len(s) > LONGEST_LINE or len(t) > LONGEST_LINE for s, t in zip(*lines, strict=True)],
-    )
-    texts = []
-    for side in lines:
-        try:
-            texts.append(b"\n".join(side).decode("utf-8").split("\n"))
-        except UnicodeDecodeError:
-            decoded = [_text_or_none(line) for line in side]
-            _mark(reasons, NO_UTF8, [text is None for text in decoded])
-            texts.append([text or "" for text in decoded])
-    return texts, reasons
-
-
-def _text_or_none(line: bytes) -> str | None:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-
-
-def _tagged(tokenizer: Any, tag: str | None) -> Any:
-    return tokenizer if tag is None else TaggedTokenizer(tokenizer, tag)
-
-
-def _digest(lines: Sequence[list[bytes]], number: int) -> int:
-    """64 bits that tell the texts of a pair from others; a line feed is in none of them."""
-    pair = b"\n".join(side[number] for side in lines)
-    return int.from_bytes(hashlib.blake2b(pair, digest_size=8).digest(), "little")
 
 
 def _join(
@@ -501,16 +347,8 @@ def _join(
     index: dict[str, np.ndarray] = {}
     for side in SIDES:
         sizes = np.concatenate(lengths[side])
-        shape = (int(sizes[kept].sum()),)
-        flat = np.lib.format.open_memmap(path / f"{side}.ids.npy", "w+", dtype, shape)
-        end, first = 0, 0
-        for _, part in made:
-            with np.load(part) as arrays:
-                ids, own = arrays[f"{side}.ids"], arrays[f"{side}.lengths"]
-            ids = ids[np.repeat(kept[first : first + len(own)], own)]
-            flat[end : end + len(ids)] = ids
-            end, first = end + len(ids), first + len(own)
-        flat.flush()
+        ids = _kept_ids([path for _, path in made], side, kept)
+        write_array(path / f"{side}.ids.npy", (int(sizes[kept].sum()),), dtype, ids)
         sizes = sizes[kept]
         index[f"{side}.starts"] = (np.cumsum(sizes, dtype="int64") - sizes)[rows]
         index[f"{side}.lengths"] = sizes[rows]
@@ -521,6 +359,16 @@ def _join(
         "left_out": dict(zip(REASONS, counts[1:].tolist(), strict=True)),
     }
     write_corpus(path, {**description, "report": report}, index)
+
+
+def _kept_ids(parts: Sequence[Path], side: str, kept: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the ids of one side of each part, without those of pairs that are not kept."""
+    first = 0
+    for part in parts:
+        with np.load(part) as arrays:
+            ids, lengths = arrays[f"{side}.ids"], arrays[f"{side}.lengths"]
+        yield ids[np.repeat(kept[first : first + len(lengths)], lengths)]
+        first += len(lengths)
 
 
 def _rows(files: np.ndarray, weights: Sequence[float] | None, temperature: float) -> np.ndarray:

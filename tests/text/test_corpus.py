@@ -1,11 +1,13 @@
 """A prepared corpus gives what lists give, is found again, and goes on where it was stopped."""
 
+import errno
 import fcntl
 import gzip
-import io
 import itertools
+import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,10 +21,13 @@ import pytest
 
 from keras_transformer import processes
 from keras_transformer.batches import PairDataset, PreparedCorpus
+from keras_transformer.batches.prepared_corpus import write_array
+from keras_transformer.line_files import each_line
 from keras_transformer.text import (
     CharacterTokenizer,
     SentencePieceTokenizer,
     corpus,
+    corpus_parts,
     prepare_corpus,
     translation_dataset,
 )
@@ -99,7 +104,7 @@ def test_numpy_numbers_find_the_corpus_of_python_numbers(prepare, files):
 def test_batches_are_those_of_lists_to_the_bit(
     prepare, files, pairs, tokenizer, dropout, monkeypatch
 ):
-    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 40)
     prepared = prepare(*files)
     assert (prepared.report.num_pairs, prepared.report.num_kept) == (150, 150)
     options = dict(
@@ -165,6 +170,12 @@ def test_it_is_found_again_until_something_changes(prepare, files, monkeypatch):
     assert prepare(*files).path == first.path
     os.utime(files[0], ns=(1, 1))  # the same contents at another time
     assert prepare(*files).path == first.path
+    contents = first.path.with_name("contents.json")  # of an earlier version, without line counts
+    known = json.loads(contents.read_text(encoding="utf-8"))
+    older = json.dumps({path: found[:3] for path, found in known.items()})
+    contents.write_text(older, encoding="utf-8")
+    assert prepare(*files).path == first.path
+    assert json.loads(contents.read_text(encoding="utf-8")) == known
     monkeypatch.undo()
     changes = [{"max_length": 20}, {"drop_duplicates": True}, {"held_out": ["x"]}, {"max_ratio": 9}]
     digests = {first.digest, *(prepare(*files, **change).digest for change in changes)}
@@ -215,7 +226,7 @@ def test_each_filter_counts_what_it_leaves_out(prepare, tmp_path, sentences):
 
 
 def test_a_line_longer_than_memory_bears_is_too_long(prepare, files, monkeypatch):
-    monkeypatch.setattr(corpus, "LONGEST_LINE", 30)
+    monkeypatch.setattr(corpus_parts, "LONGEST_LINE", 30)
     report = prepare(*files).report
     lines = zip(*(lines_of(path) for path in files), strict=True)
     expected = sum(max(map(len, pair)) > 30 for pair in lines)
@@ -278,18 +289,23 @@ def test_bad_arguments_are_refused_in_one_line(prepare, files, tmp_path):
         (files, {"source_tags": ["a", "b"]}, "`source_tags` must be one for each of 1 files"),
         (files, {"max_length": 1}, r"at least one pair must be left.*150 too long"),
         (files, {"workers": 0}, "`workers` must be a positive integer"),
+        (files, {"held_out": "a man"}, "`held_out` must be a list of texts. Received: .*'a man'"),
+        (files, {"held_out": b"a man"}, "`held_out` must be a list of texts"),
+        (files, {"held_out": [b"a man"]}, "`held_out` must be a list of texts"),
     ]
     for given, options, said in cases:
         with pytest.raises(ValueError, match=said):
             prepare(*given, **options)
+    left = names_of(tmp_path / "corpora")
+    assert [name for name in left if name.endswith(".parts")] == []
 
 
 def test_what_was_done_before_an_error_is_not_done_again(prepare, files, monkeypatch):
-    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 40)
     tokenize, calls = corpus.Tokenize.__call__, []
 
     def fail_at_third(self, part, tell):
-        calls.append(part.number)
+        calls.append(part.start)
         if len(calls) == 3:
             raise KeyboardInterrupt
         tokenize(self, part, tell)
@@ -298,8 +314,118 @@ def test_what_was_done_before_an_error_is_not_done_again(prepare, files, monkeyp
     with pytest.raises(KeyboardInterrupt):
         prepare(*files)
     found = prepare(*files)
-    assert calls == [0, 1, 2, 2, 3]
+    assert calls == [0, 40, 80, 80, 120]
     assert names_of(found.path.parent) == {found.digest, f"{found.digest}.lock", "contents.json"}
+
+
+def test_files_of_other_lengths_are_refused_before_anything_is_tokenized(
+    prepare, files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(corpus.Tokenize, "__call__", None)
+    data = gzip.decompress(files[1].read_bytes())
+    cases = {
+        "short": (gzip.compress(data.partition(b"\n")[2]), "has 150 lines and .* has 149"),
+        "long": (data + b"x", "has 150 lines and .* has 151"),
+        "damaged": (gzip.compress(data)[:-9], "damaged: cannot be read"),
+    }
+    for name, (written, said) in cases.items():
+        (tmp_path / name).write_bytes(written)
+        with pytest.raises(ValueError, match=said):
+            prepare(files[0], tmp_path / name)
+    assert names_of(tmp_path / "corpora") == {"contents.json"}
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"a", b"a\r\nb", b"\n\n", b"a\rb\x0c\n", b"a\n" * 99])
+def test_lines_are_counted_as_they_are_read(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(corpus, "BLOCK_BYTES", 7)
+    path = tmp_path / "file"
+    for pack in (bytes, gzip.compress):
+        for mark in (b"", b"\xef\xbb\xbf"):
+            path.write_bytes(pack(mark + data))
+            assert corpus._count_lines(path) == len(list(each_line(path, 10)))
+
+
+def test_long_lines_make_small_parts_and_the_same_corpus(prepare, files, monkeypatch, tmp_path):
+    whole = prepare(*files)
+    tokenize, sizes = corpus_parts.Tokenize.__call__, []
+
+    def measured(self, part, tell):
+        sizes.append(sum(map(len, [*part.sources, *part.targets])))
+        tokenize(self, part, tell)
+
+    monkeypatch.setattr(corpus_parts.Tokenize, "__call__", measured)
+    monkeypatch.setattr(corpus_parts, "PART_BYTES", 900)
+    whole.path.rename(tmp_path / "whole")
+    parts = prepare(*files)
+    assert parts.path == whole.path
+    assert len(sizes) > 5
+    assert max(sizes) < 900 + 2 * 100
+    assert names_of(parts.path) == names_of(tmp_path / "whole")
+    for name in names_of(parts.path):
+        assert (parts.path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_part_that_another_size_has_made_is_not_taken(prepare, files, monkeypatch):
+    """A call is stopped, and the next one, perhaps of another version, reads other parts."""
+    expected = prepare(*files, max_length=99).sources.flat
+    monkeypatch.setattr(corpus, "_join", None)
+    with pytest.raises(TypeError):
+        prepare(*files)
+    monkeypatch.undo()
+    monkeypatch.setattr(corpus_parts, "PART_BYTES", 900)
+    found = prepare(*files)
+    np.testing.assert_array_equal(found.sources.flat, expected)
+
+
+def test_a_full_disk_is_told_and_the_next_call_goes_on(prepare, sentences, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 40)
+    files = write_both(tmp_path, pairs_of(sentences, 2000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"source\.ids\.npy: cannot be written .* call goes on"):
+            prepare(*files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (parts,) = tmp_path.glob("corpora/*.parts")
+    assert len(names_of(parts)) == 50
+    monkeypatch.setattr(corpus_parts.Tokenize, "__call__", None)
+    assert prepare(*files).report.num_kept == 2000
+
+
+FULL_DISK = """
+import pathlib, sys
+from keras_transformer.batches.prepared_corpus import write_array
+import numpy as np
+try:
+    write_array(pathlib.Path(sys.argv[1], "a.npy"), (10**6,), "uint16", [np.ones(10**6)])
+except OSError as error:
+    print(error.errno, error)
+"""
+
+
+@pytest.mark.slow
+def test_an_array_on_a_full_disk_is_an_error_and_no_signal(tmp_path):
+    """An array mapped into memory would end the process by SIGBUS there."""
+    mount = ["unshare", "-r", "-m", "sh", "-c"]
+    script = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
+    if subprocess.run([*mount, script, tmp_path, "true"], check=False).returncode:
+        pytest.skip("no file system can be mounted")
+    command = [*mount, script, tmp_path, sys.executable, "-c", FULL_DISK, tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{errno.ENOSPC} ")
+    assert "a.npy: cannot be written (No space left on device)" in done.stdout
+
+
+def test_an_array_is_written_as_numpy_writes_it(tmp_path):
+    array = np.arange(1000, dtype="int32")
+    np.save(tmp_path / "whole.npy", array)
+    write_array(tmp_path / "parts.npy", array.shape, array.dtype, np.split(array, [3, 3, 900]))
+    assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 def names_of(output):
@@ -345,43 +471,26 @@ def test_a_call_that_waits_for_another_says_so(prepare, files, capsys):
     assert expected not in capsys.readouterr().err
 
 
-class MortalProcess:
-    """Stands for a process that does one item, and dies when nobody asks it anything."""
+def test_a_process_that_dies_leaves_no_short_corpus(prepare, files, monkeypatch):
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 40)
+    start = processes.start
 
-    def __init__(self, function, *_):
-        self.function, self.status = function, None
-        self.stdin = self.stdout = io.BytesIO()
+    def start_dying(*given):
+        process = start(*given)
+        process.kill()
+        process.wait()
+        return process
 
-    def poll(self):
-        return self.status
-
-    def ask(self, item, tell):
-        self.function(item, tell)
-        self.status = -signal.SIGKILL
-
-    def wait(self):
-        return self.status
-
-    def kill(self):
-        """It is dead."""
-
-
-def test_processes_that_die_between_two_parts_leave_no_short_corpus(
-    prepare, files, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(corpus, "LINES_PER_PART", 40)
-    monkeypatch.setattr(processes, "start", MortalProcess)
-    monkeypatch.setattr(processes, "ask", MortalProcess.ask)
-    with pytest.raises(ValueError, match=r"prepares .* ended by signal 9, as all.*call goes on"):
+    monkeypatch.setattr(processes, "start", start_dying)
+    with pytest.raises(ValueError, match=r"prepares .* ended by signal 9.* same call goes on"):
         prepare(*files, workers=2)
-    assert len(list(tmp_path.glob("corpora/*.parts/*.npz"))) == 2
     assert prepare(*files).report.num_pairs == 150
 
 
 PROGRAM = """
 import os, signal, sys
-from keras_transformer.text import corpus, load_tokenizer
-corpus.LINES_PER_PART = 300
+from keras_transformer.text import corpus, corpus_parts, load_tokenizer
+corpus_parts.LINES_PER_PART = 300
 if sys.argv[5:]:
     corpus.write_corpus = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 corpus.prepare_corpus(*sys.argv[1:4], load_tokenizer(sys.argv[4]), workers=2)
@@ -392,7 +501,7 @@ corpus.prepare_corpus(*sys.argv[1:4], load_tokenizer(sys.argv[4]), workers=2)
 def test_a_call_that_is_killed_while_it_joins_leaves_nothing(
     prepare, files, tokenizer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(corpus, "LINES_PER_PART", 300)  # as in the program: the digest has it
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 300)  # as in the program: the digest has it
     tokenizer.save(tmp_path / "tokenizer")
     output = tmp_path / "corpora"
     command = [sys.executable, "-c", PROGRAM, output, *files, tmp_path / "tokenizer", "join"]
@@ -426,7 +535,7 @@ def test_processes_that_are_killed_cost_what_they_were_doing(
         running.send_signal(signal.SIGKILL)
     assert len(done) < 20
     times = {path.name: path.stat().st_mtime_ns for path in output.glob("*.parts/*.npz")}
-    monkeypatch.setattr(corpus, "LINES_PER_PART", 300)
+    monkeypatch.setattr(corpus_parts, "LINES_PER_PART", 300)
     tokenize, calls = corpus.Tokenize.__call__, itertools.count()
 
     def counted(self, part, tell):
