@@ -1,6 +1,7 @@
 """A training run that goes on, to the bit, where it was killed."""
 
 import math
+import zipfile
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from keras_transformer.callbacks.array_file import (
     read_facts,
     write_arrays,
 )
-from keras_transformer.process_group import is_first
+from keras_transformer.process_group import check_equal, is_first, tell_others
 
 
 class ExactResume(keras.callbacks.Callback):
@@ -48,6 +49,7 @@ class ExactResume(keras.callbacks.Callback):
     `keras.callbacks.TerminateOnNaN` before this callback: the epoch that it ends is not saved.
 
     Of several processes give it to all. The first one writes; all read, so all must see the file.
+    `fit` is refused where they see others.
 
     Args:
         directory: where the state is kept: one file, replaced as a whole.
@@ -55,7 +57,8 @@ class ExactResume(keras.callbacks.Callback):
     Raises:
         ValueError: when the file is of another model or optimizer, or the model is not built.
             When `fit` begins at another epoch than the state. When an epoch begins with other
-            weights than were saved; the check looks at the smallest trainable one.
+            weights than were saved; the check looks at the smallest trainable one. When several
+            processes find different states.
 
     Example:
 
@@ -81,7 +84,8 @@ class ExactResume(keras.callbacks.Callback):
         self._optimizer = (facts or {}).get("optimizer")
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Restores the state, if there is one."""
+        """Restores the state, if there is one, the same in all processes."""
+        check_equal(f"the state in {self.path}", (self.epoch, self._read_checksums()))
         if not self.model.built:
             raise ValueError("The model must be built before `fit`. Call `model.build()`.")
         optimizer = self.model.optimizer
@@ -113,6 +117,7 @@ class ExactResume(keras.callbacks.Callback):
         kind, variables = name_optimizer(self.model.optimizer), self._variables()
         if is_first():
             write_arrays(self.path, variables, epoch=self.epoch, optimizer=kind)
+        tell_others(0)  # who reads the file next reads this one
         self._sample = self._smallest_weight()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -129,6 +134,13 @@ class ExactResume(keras.callbacks.Callback):
                 f"{self.path}. Received: other weights, by up to "
                 f"{np.max(np.abs(found - saved)):.3g}"
             )
+
+    def _read_checksums(self) -> list[tuple[str, int]]:
+        """The checksums that the file has of its arrays, which are not read."""
+        if not self._found:
+            return []
+        with zipfile.ZipFile(self.path) as file:
+            return [(member.filename, member.CRC) for member in file.infolist()]
 
     def _is_whole(self, logs: dict[str, Any]) -> bool:
         """Whether `fit` saw all batches of the epoch, as far as it knows their number."""

@@ -1,10 +1,12 @@
 """ExactResume goes on to the bit where a training run was killed."""
 
 import functools
+import json
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -261,6 +263,31 @@ def test_a_broken_file_says_so(tmp_path):
     (tmp_path / "state.npz").write_bytes(b"PK not really")
     with pytest.raises(ValueError, match="must be a file of arrays of this package"):
         ExactResume(tmp_path)
+
+
+@on_tensorflow
+@pytest.mark.slow
+def test_processes_that_see_different_states_are_refused(tmp_path):
+    """Two real processes: of other epochs, of other weights, and one without a state."""
+    pytest.importorskip("jax")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
+    command = [sys.executable, str(SCRIPT.with_name("resume_in_two_processes.py")), address]
+    both = [
+        subprocess.Popen([*command, number, tmp_path], env=environment, stdout=subprocess.PIPE)
+        for number in "01"
+    ]
+    for process in both:
+        printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0
+        found = json.loads(printed.splitlines()[-1])
+        assert [found.pop(name) for name in ("none", "same", "other seed")] == [1, 2, 1]
+        for name, said in found.items():
+            assert said.startswith(f"the state in {tmp_path / name}"), said
+            assert "must be the same in all processes" in said
+        assert found.keys() == {"epoch", "missing", "weights"}
 
 
 @on_tensorflow
