@@ -25,3 +25,17 @@ def test_early_and_late_items_are_equally_likely():
     counts = collections.Counter(item // 2000 for item in kept)
     assert set(counts) == set(range(20))
     assert all(abs(count - 500) < 5 * 19.4 for count in counts.values())
+
+
+def test_a_sample_of_long_items_has_fewer_of_them():
+    kept = sample_evenly(range(40_000), 10_000, measure=lambda item: 3, most=20_000)
+    assert 3_333 <= len(kept) <= 6_666
+    assert kept == sorted(set(kept))
+    assert sample_evenly(range(40_000), 10_000, measure=lambda item: 2, most=20_000) == (
+        sample_evenly(range(40_000), 10_000)
+    )
+    # 40 parts of 1,000; n of them are kept with a standard deviation below that of n draws.
+    counts = collections.Counter(item // 1000 for item in kept)
+    mean = len(kept) / 40
+    assert all(abs(counts[part] - mean) < 5 * mean**0.5 for part in range(40))
+    assert sample_evenly([1, 2, 300], 3, measure=lambda item: item, most=10) in ([1], [2], [300])

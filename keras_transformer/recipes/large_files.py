@@ -25,6 +25,7 @@ from keras_transformer.reservoir import sample_evenly
 Result = TypeVar("Result")
 
 SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learnt
+SAMPLE_CHARACTERS = 2**28  # the most of a sample, which has fewer pairs where they are long
 LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
 PREPARED = "prepared.json"  # which corpus a run has, and of what it was made
@@ -98,7 +99,9 @@ def read_large_files(settings: Settings, folder: Path) -> LargeFiles:
         found = json.loads(kept.read_text(encoding="utf-8"))
     if found.get("state") != state:
         reader = _Reader(sources, targets)
-        sample = sample_evenly(reader.pairs(), SAMPLE_SIZE)
+        sample = sample_evenly(
+            reader.pairs(), SAMPLE_SIZE, measure=count_characters, most=SAMPLE_CHARACTERS
+        )
         if not sample:
             raise ValueError(f"{sources}: no pair has text on both sides. Check both files.")
         sample = filter_pairs(sample, settings)
@@ -108,6 +111,11 @@ def read_large_files(settings: Settings, folder: Path) -> LargeFiles:
         write_atomically(kept, json.dumps(found, ensure_ascii=False).encode())
     pairs = [(source, target) for source, target in found["sample"]]
     return LargeFiles((sources, targets), found["num_pairs"], found["digest"], pairs)
+
+
+def count_characters(pair: Pair) -> int:
+    """The length of both texts."""
+    return len(pair[0]) + len(pair[1])
 
 
 def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:

@@ -98,6 +98,21 @@ def test_a_sample_is_read_once_and_tells_other_texts(files, tmp_path, monkeypatc
         read(changed, files[1])
 
 
+def test_a_sample_of_long_pairs_is_smaller_and_that_of_others_the_same(
+    files, tmp_path, monkeypatch
+):
+    settings = Settings.from_preset(train=files)
+    monkeypatch.setattr(large_files, "SAMPLE_SIZE", 50)
+    first = read_large_files(settings, tmp_path / "first").sample
+    characters = sum(map(large_files.count_characters, first))
+    monkeypatch.setattr(large_files, "SAMPLE_CHARACTERS", characters)
+    half = read_large_files(settings, tmp_path / "second").sample
+    assert sum(map(large_files.count_characters, half)) <= characters
+    assert 10 < len(half) <= 50
+    monkeypatch.setattr(large_files, "SAMPLE_CHARACTERS", 3 * characters)
+    assert read_large_files(settings, tmp_path / "third").sample == first
+
+
 def open_lines(file):
     with open(file, encoding="utf-8") as opened:
         yield from opened.read().split("\n")[:-1]
