@@ -50,9 +50,12 @@ def test_the_table_and_the_picture_of_many_devices_are_of_one_calculation(figure
     rows = re.findall(r"^\| (base|big), (\d+) GB/s \| (.+) \|$", page, re.MULTILINE)
     assert len(rows) == len(figures.SIZES) * len(figures.BANDWIDTHS)
     for size, bandwidth, cells in rows:
-        speeds = [figures.tokens_per_second(size, n, float(bandwidth) * 1e9) for n in (1, 2, 8, 32)]
-        assert cells.split(" | ") == [f"{speed / speeds[0]:.1f}" for speed in speeds[1:]]
-        told = f"{speeds[-1] / 1e6:.1f}"
+        most = figures.BANDWIDTHS[float(bandwidth) * 1e9][1]
+        numbers = [n for n in (1, 2, 8, 32) if n <= most]
+        speeds = [figures.tokens_per_second(size, n, float(bandwidth) * 1e9) for n in numbers]
+        expected = [f"{speed / speeds[0]:.1f}" for speed in speeds[1:]]
+        assert cells.split(" | ") == expected + ["–"] * (3 - len(expected))
+        told = f"{speeds[-1] / 1e6:.1f} million"
         assert told in ElementTree.fromstring(figures.scaling()).get("aria-label")
 
 

@@ -56,6 +56,7 @@ NUM_SAMPLES = 3
 SAMPLE_WIDTH = 200  # characters
 NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
 NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
+FEW_TOKENS = 1024  # of a device's part of a batch
 READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 # What a run must have in common with the one that it starts from.
 START: tuple[str, ...] = ("format", "model", "num_layers", "num_decoder_layers", "d_model")
@@ -299,6 +300,18 @@ def announce(model: keras.Model, settings: Settings, *datasets: Any) -> None:
             "cross-entropy and perplexity do not"
         )
     say_which_precision_pays(settings)
+    say_whether_devices_are_idle(settings)
+
+
+def say_whether_devices_are_idle(settings: Settings) -> None:
+    """Says so when the parts of a batch are small, as of batches made for one device."""
+    parts = settings.data_parallel
+    tokens = settings.tokens_per_batch // parts
+    if parts > 1 and tokens < FEW_TOKENS:
+        say(
+            f"  Note: each of {parts:,} devices gets {tokens:,} tokens of a batch, which is little "
+            f"work. Set --tokens-per-batch {4096 * parts}, or fewer devices."
+        )
 
 
 def say_whether_it_warms_up(settings: Settings, stages: Sequence[tuple[int, Any]]) -> None:

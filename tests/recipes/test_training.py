@@ -220,6 +220,17 @@ def test_the_loss_with_label_smoothing_is_told_from_the_cross_entropy(capsys, tm
     assert capsys.readouterr().out == said
 
 
+def test_devices_with_few_tokens_are_told(capsys):
+    for parts, tokens, is_told in ((1, 512, 0), (4, 4096, 0), (8, 4096, 1), (8, 8192, 0)):
+        given = dict(train=("a", "b"), backend="jax", data_parallel=parts, tokens_per_batch=tokens)
+        training.say_whether_devices_are_idle(Settings.from_preset(**given))
+        said = capsys.readouterr().out
+        assert bool(said) == is_told
+        if is_told:
+            assert "each of 8 devices gets 512 tokens" in said
+            assert "--tokens-per-batch 32768" in said
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
