@@ -36,10 +36,10 @@ from keras_transformer.recipes.run_files import CORPORA
 from keras_transformer.recipes.settings import FORMS, Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.reservoir import sample_evenly
+from keras_transformer.symbols import WHITE_SPACE, order_by_count, split_symbols
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ["", "\ufffd", "", ""]
-WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, which a model reads as a space
 DIGEST_LENGTH = 16  # characters of the name of a corpus on disk
 FEW = 0.05  # of the texts, the longest, are searched apart where they are twice as long
 
@@ -66,7 +66,7 @@ class SymbolVocabulary:
     def train(cls, texts: Iterable[str]) -> "SymbolVocabulary":
         """All symbols of the texts, the most frequent first, then by code point."""
         counts = collections.Counter(symbol for text in texts for symbol in split_symbols(text))
-        return cls(sorted(counts, key=lambda symbol: (-counts[symbol], symbol)))
+        return cls(order_by_count(counts))
 
     def save(self, path: Path) -> None:
         """Writes the file of a `SymbolTokenizer`."""
@@ -407,8 +407,3 @@ def fold(text: str, normalization: str = "identity", lowercase: bool = False) ->
     """A text in its normal form and, where that is wanted, in lower case."""
     text = normalize(normalization, text)
     return text.lower() if lowercase else text
-
-
-def split_symbols(text: str) -> list[str]:
-    """The symbols of a text: white space is that of ASCII."""
-    return [symbol.decode() for symbol in text.encode().split()]

@@ -16,6 +16,7 @@ import tensorflow_text as tf_text
 
 from keras_transformer import arguments
 from keras_transformer.reservoir import sample_evenly
+from keras_transformer.symbols import WHITE_SPACE
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
 from keras_transformer.text.piece_ids import SPECIAL, Vocabulary, number_pieces, read_vocabulary
@@ -38,7 +39,6 @@ LOSSLESS_SETTINGS = {
 }
 # Rules that sentencepiece brings along, beside those that `FORMS` names.
 RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")
-WHITE_SPACE = "\t\n\v\f\r"  # of ASCII, beside the space
 NUM_BYTES = 256
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 # sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
@@ -503,7 +503,7 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
 def checked_symbols(name: str, symbols: Iterable[str], folding: Folding) -> list[str]:
     """Returns a list of symbols for a sentencepiece model, or raises `ValueError`."""
     symbols = text_list(name, symbols)
-    bad = [symbol for symbol in symbols if not is_symbol(symbol)]
+    bad = [symbol for symbol in symbols if not can_be_piece(symbol)]
     if bad or len(set(symbols)) < len(symbols):
         raise ValueError(
             f"`{name}` must be distinct strings of printable characters, without "
@@ -518,7 +518,7 @@ def checked_symbols(name: str, symbols: Iterable[str], folding: Folding) -> list
     return symbols
 
 
-def is_symbol(text: str) -> bool:
+def can_be_piece(text: str) -> bool:
     """Whether a text can be a piece that sentencepiece keeps whole."""
     fits = text.isprintable() and not {" ", SPACE_MARK} & set(text)
     return bool(text) and fits and text not in SPECIAL_PIECES and not BYTE_PIECE.fullmatch(text)

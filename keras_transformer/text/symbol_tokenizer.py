@@ -6,6 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from keras_transformer import arguments
+from keras_transformer.symbols import is_symbol, split_symbols
 from keras_transformer.text import vocabulary
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import valid_text
@@ -151,13 +152,3 @@ class SymbolTokenizer(Tokenizer):
     def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its symbols, in UTF-8."""
         return cls(payload.decode().split(" "), **options)
-
-
-def split_symbols(text: str) -> list[str]:
-    """The symbols of a text: white space is that of ASCII, as TensorFlow splits."""
-    return [symbol.decode() for symbol in text.encode().split()]
-
-
-def is_symbol(text: str) -> bool:
-    """Whether a text is one symbol."""
-    return split_symbols(text) == [text]

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer import arguments
+from keras_transformer.symbols import order_by_count
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import REPLACEMENT, text_list, valid_text
 
@@ -40,7 +41,7 @@ def most_frequent(
         counts.update(split(text))
     if not counts:
         raise ValueError(f"`texts` must hold at least one {kind}. Received: only empty texts")
-    return sorted(counts, key=lambda item: (-counts[item], item))[:vocab_size]
+    return order_by_count(counts)[:vocab_size]
 
 
 def look_up_ids(
