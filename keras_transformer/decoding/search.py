@@ -375,7 +375,7 @@ class Search:
             min_lengths = ops.maximum(min_lengths, relative)
         return max_lengths, ops.minimum(min_lengths, max_lengths)
 
-    def bound_lengths(self, max_lengths: Any, source_lengths: Tensor) -> Any:
+    def bound_lengths(self, max_lengths: int | Tensor, source_lengths: Tensor) -> int | Tensor:
         """Returns `max_lengths`, lower where `max_length_ratio` asks for it, but at least 1.
 
         `source_lengths` are int32 (batch,). `max_lengths` are one for each, or one for all.

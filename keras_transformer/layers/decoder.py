@@ -89,7 +89,7 @@ class Decoder(Stack):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns one vector for each target position."""
-        inputs, memory, masks = DecoderMasks.combine(
+        (inputs, memory), masks = DecoderMasks.combine(
             (inputs, padding_mask, mask, inputs_mask),
             (memory, memory_padding_mask, memory_mask),
             attention_mask=attention_mask,
@@ -110,7 +110,7 @@ class Decoder(Stack):
     ) -> DecoderStates:
         """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
         (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
-        inputs, memory, masks = DecoderMasks.combine(
+        (inputs, memory), masks = DecoderMasks.combine(
             (inputs, padding_mask, mask),
             (memory, memory_padding_mask, memory_mask),
             attention_mask=attention_mask,

@@ -45,15 +45,15 @@ class DecoderMasks(NamedTuple):
         *,
         attention_mask: AttentionMask | None,
         memory_attention_mask: AttentionMask | None,
-    ) -> tuple[Tensor, Tensor | None, "DecoderMasks"]:
-        """Returns inputs and memory as `one_mask` does, and the masks of the call.
+    ) -> tuple[tuple[Tensor, Tensor | None], "DecoderMasks"]:
+        """Returns the pair of inputs and memory as `one_mask` does, and the masks of the call.
 
         `inputs` and `memory` are each a tensor, or None, and then its padding masks.
         """
         target, padding_mask = one_mask(*inputs)
         source, memory_padding_mask = one_mask(*memory)
         own = cls(padding_mask, memory_padding_mask, attention_mask, memory_attention_mask)
-        return target, source, own
+        return (target, source), own
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -146,7 +146,7 @@ class DecoderLayer(Block):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        inputs, memory, masks = DecoderMasks.combine(
+        (inputs, memory), masks = DecoderMasks.combine(
             (inputs, padding_mask, mask, inputs_mask),
             (memory, memory_padding_mask, memory_mask),
             attention_mask=attention_mask,
@@ -168,7 +168,7 @@ class DecoderLayer(Block):
     ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
-        inputs, memory, masks = DecoderMasks.combine(
+        (inputs, memory), masks = DecoderMasks.combine(
             (inputs, padding_mask, mask),
             (memory, memory_padding_mask, memory_mask),
             attention_mask=attention_mask,

@@ -317,7 +317,9 @@ class SequenceToSequence(Composite, keras.Model):
             limits = ops.minimum(limits, own)
         return self.limit_lengths(source_length), limits
 
-    def limit_lengths(self, source_lengths: Any, max_length: int | None = None) -> Any:
+    def limit_lengths(
+        self, source_lengths: int | Tensor, max_length: int | None = None
+    ) -> int | Tensor:
         """Returns the largest lengths of outputs: `max_length`, or 50 more than their sources have.
 
         `source_lengths` are numbers of tokens, `eos_id` included: an integer, or a tensor of any
