@@ -47,7 +47,7 @@ def test_a_sample_stands_for_the_others_of_a_large_vocabulary():
     whole, found = logits(size, candidates)
     sample = np.linspace(0, size - 1, NUM_SAMPLE).round().astype(int)
     sample = sample[~np.isin(sample, candidates)]
-    # 997 tokens are no candidates. Each of the sample stands for 997 / len(sample) of them.
+    # 997 tokens are left out. Each of the sample stands for 997 / len(sample) of them.
     expected = mass(whole[..., sample]) + np.log(997 / len(sample))
     np.testing.assert_allclose(found[..., PAD], expected, atol=1e-4)
 
