@@ -19,8 +19,6 @@ from keras_transformer.commands.program import (
 from keras_transformer.recipes.parallel_text import read_pairs
 from keras_transformer.recipes.run_files import check_model
 
-IMPOSSIBLE = -1e8  # log-probabilities below are of texts that the model cannot read
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
@@ -59,9 +57,9 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     for start in program.progress(starts, len(starts), "scoring"):
         sources, targets = zip(*pairs[start : start + args.batch_size], strict=True)
         found = score(source=tf.constant(sources), target=tf.constant(targets))
-        rows = zip(found["log_prob"].tolist(), found["num_tokens"].tolist(), strict=True)
-        for log_prob, count in rows:
-            is_read = log_prob > IMPOSSIBLE
+        columns = (found[name].tolist() for name in ("log_prob", "num_tokens", "truncated"))
+        for log_prob, count, is_too_long in zip(*columns, strict=True):
+            is_read = not is_too_long
             scores.append({"log_prob": log_prob, "tokens": count} if is_read else None)
             line = "too long"
             if is_read:
