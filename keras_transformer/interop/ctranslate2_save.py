@@ -29,7 +29,6 @@ from keras_transformer.layers.feed_forward import activation_config
 from keras_transformer.layers.positions import AddedPosition
 from keras_transformer.layers.stack import Stack
 from keras_transformer.models import Transformer
-from keras_transformer.models.sequence_to_sequence import EXTRA_LENGTH
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
 from keras_transformer.text.tokenizer import Tokenizer
@@ -302,7 +301,7 @@ def collect_variables(translator: Translator) -> dict[str, np.ndarray]:
         bias[sorted(never)] = NEVER
         found[PROJECTION_BIAS] = bias
     if isinstance(model.position, PositionalEncoding):
-        longest = translator.max_length or translator.max_source_length + EXTRA_LENGTH
+        longest = model.limit_lengths(translator.max_source_length, translator.max_length)
         length = max(LONGEST_INPUT, translator.max_source_length, longest)
         rows = np.asarray(model.position.rows(np.arange(length)), "float32")
         found |= {f"{side}/{POSITIONS}": rows for side in ("encoder", "decoder")}
