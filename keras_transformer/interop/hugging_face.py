@@ -113,7 +113,9 @@ def load_hugging_face(
     config = read_config(directory)
     model = make_model(config, dtype)
     tokenizers = read_tokenizers(directory, config)
-    tensors = with_tied_names(model, open_tensors(directory))
+    tensors = open_tensors(directory)
+    check_num_layers(model, tensors)  # first: what follows takes memory for each layer
+    tensors = with_tied_names(model, tensors)
     check_tensors(model, tensors)
     warn_of_layer_drop(config)
     tags = language_tags(config, tokenizers, source_language, target_language)
@@ -182,14 +184,18 @@ def with_tied_names(model: Transformer, tensors: TensorFile) -> TensorFile:
     return TensorFile(tensors.path, found)
 
 
-def check_tensors(model: Transformer, tensors: TensorFile) -> None:
-    """Raises `ValueError` unless the file has the weights of the model, of the right shapes."""
+def check_num_layers(model: Transformer, tensors: TensorFile) -> None:
+    """Raises `ValueError` where the file has fewer tensors than the model has layers."""
     stacks = model.encoder, model.decoder
     if sum(stack.num_layers for stack in stacks) > len(tensors):
         raise ValueError(
             f"{tensors.path}: must have the weights of every layer. Received: {len(tensors)} "
             f"tensors for {[stack.num_layers for stack in stacks]} layers"
         )
+
+
+def check_tensors(model: Transformer, tensors: TensorFile) -> None:
+    """Raises `ValueError` unless the file has the weights of the model, of the right shapes."""
     expected = {}
     for name, shape in weight_shapes(model).items():
         stub = np.broadcast_to(np.float32(0), shape)
