@@ -532,7 +532,8 @@ def old_configuration(folder, config, **changes):
     ],
 )
 def test_the_configurations_of_old_opus_mt_models_are_read(changes, tokenizer, good, tmp_path):
-    translator = translator_of(tokenizer, BeamSearch(6, 1.0, length_formula="power"))
+    theirs = BeamSearch(6, 1.0, length_formula="power", early_stopping="current_length")
+    translator = translator_of(tokenizer, theirs)
     folder = broken(tmp_path, good, lambda folder, config: None)
     expected = read_weights(load_hugging_face(folder, jit_compile=False).model)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
