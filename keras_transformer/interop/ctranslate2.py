@@ -138,17 +138,22 @@ def load_ctranslate2(
             stacklevel=2,
         )
     if source_eos is None:
-        source_eos = config["add_source_eos"]
-        if not source_eos and is_from_hugging_face(file, config):
-            source_eos = True
-            warnings.warn(
-                f"{directory}: sources end in {config['eos_token']!r} here, though its settings say"
-                " no. It seems to come from Hugging Face, whose users append the end. Give "
-                "source_eos=True to say so, and False for sources without an end.",
-                stacklevel=2,
-            )
+        source_eos = ends_sources(directory, file, config)
     build_with_weights(model, file, sides)
     return Translator(model, source, target, search, source_eos=source_eos, **options)
+
+
+def ends_sources(directory: Path, file: CTranslate2File, config: dict[str, Any]) -> bool:
+    """Whether sources end in `</s>`, by the settings or by where the model seems to come from."""
+    if config["add_source_eos"] or not is_from_hugging_face(file, config):
+        return bool(config["add_source_eos"])
+    warnings.warn(
+        f"{directory}: sources end in {config['eos_token']!r} here, though its settings say no. It "
+        "seems to come from Hugging Face, whose users append the end. Give source_eos=True to say "
+        "so, and False for sources without an end.",
+        stacklevel=3,
+    )
+    return True
 
 
 def is_from_hugging_face(file: CTranslate2File, config: dict[str, Any]) -> bool:
