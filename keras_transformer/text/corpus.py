@@ -178,10 +178,7 @@ def prepare_corpus(
         if not (path / DESCRIPTION).exists():
             parts.mkdir(exist_ok=True)
             made = tokenize_files(files, Tokenize(parts, tokenizers, filters), workers, verbose)
-            joined = parts / JOINED
-            shutil.rmtree(joined, ignore_errors=True)  # of a call that was killed here
-            joined.mkdir()
-            try:
+            with _joined(parts, path) as joined:
                 _join(
                     made,
                     joined,
@@ -190,17 +187,27 @@ def prepare_corpus(
                     weights=weights,
                     temperature=temperature,
                 )
-            except BaseException as error:
-                # Where no pair is left the same call would end so again; on a full disk it goes on.
-                left = parts if isinstance(error, ValueError) else joined
-                shutil.rmtree(left, ignore_errors=True)
-                raise
-            os.replace(joined, path)
         shutil.rmtree(parts, ignore_errors=True)
     corpus = PreparedCorpus(path)
     if verbose:
         print(corpus.report.summary(), file=sys.stderr)
     return corpus
+
+
+@contextlib.contextmanager
+def _joined(parts: Path, path: Path) -> Iterator[Path]:
+    """A folder in `parts` that becomes `path` when the context ends without an error."""
+    joined = parts / JOINED
+    shutil.rmtree(joined, ignore_errors=True)  # of a call that was killed here
+    joined.mkdir()
+    try:
+        yield joined
+    except BaseException as error:
+        # Where no pair is left the same call would end so again; on a full disk it goes on.
+        left = parts if isinstance(error, ValueError) else joined
+        shutil.rmtree(left, ignore_errors=True)
+        raise
+    os.replace(joined, path)
 
 
 def _paired_files(source_files: Any, target_files: Any) -> list[tuple[str, str]]:
