@@ -107,7 +107,8 @@ class TokenEmbedding(Composite):
 
     Example:
 
-    >>>     >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
+    >>> import numpy as np
+    >>> embedding = TokenEmbedding(vocab_size=11, d_model=8)
     >>> hidden = embedding(np.array([[3, 5, 0]]))
     >>> tuple(hidden.shape), tuple(embedding.logits(hidden).shape)
     ((1, 3, 8), (1, 3, 11))
