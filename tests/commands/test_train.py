@@ -231,7 +231,7 @@ def test_killed_and_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp
 
 
 @pytest.mark.long
-def test_words_read_backwards_are_learnt(tmp_path):
+def test_words_read_backwards_are_learned(tmp_path):
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
     random.Random(1).shuffle(words)
     for name, part in (("train", words[:400]), ("test", words[400:])):

@@ -1,4 +1,4 @@
-"""Which target tokens a batch gets, how they are learnt, and what a search makes of them."""
+"""Which target tokens a batch gets, how they are learned, and what a search makes of them."""
 
 import keras
 import numpy as np

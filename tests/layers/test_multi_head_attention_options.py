@@ -373,7 +373,8 @@ def test_projections_start_from_draws_of_their_own():
     assert len(kernels) == 5
     for first, second in itertools.combinations(kernels, 2):
         assert np.abs(first.ravel() - second.ravel()).max() > 1e-3
-    assert {round(float(kernel.std()), 2) for kernel in kernels} == {0.02}
+    # 64 draws each: the bounds are five deviations of their spread away.
+    assert all(0.01 < kernel.std() < 0.03 for kernel in kernels)
 
 
 def test_constraints_reach_every_projection():

@@ -243,7 +243,7 @@ def test_float16_trains_every_weight_of_a_cosine():
     ],
     ids=["lstm", "gru"],
 )
-def test_it_learns_to_reverse_by_fit_and_searches_what_it_learnt(cell, attention, count, epochs):
+def test_it_learns_to_reverse_by_fit_and_searches_what_it_learned(cell, attention, count, epochs):
     rows = np.random.default_rng(3).integers(4, 12, (count, 4))
     source = np.pad(rows, [(0, 0), (0, 1)], constant_values=3)
     target = np.pad(rows[:, ::-1], [(0, 0), (0, 1)], constant_values=3)

@@ -145,10 +145,10 @@ def test_a_student_of_dates_stopped_twice_ends_with_figures_of_both(
         with pytest.raises(KeyboardInterrupt):
             distill(tmp_path / "teacher", output, **given)
     assert RunDirectory(output).epochs_done() == 1
-    learnt = []
+    learned = []
 
     def open_texts(directory, settings, corpus):
-        learnt.append(corpus)
+        learned.append(corpus)
         return whole(directory, settings, corpus)
 
     whole = training.open_texts
@@ -159,9 +159,9 @@ def test_a_student_of_dates_stopped_twice_ends_with_figures_of_both(
     sources = split_sides(few_dates.train)[0]
     translations = load_translator(tmp_path / "teacher")(sources)
     pairs = [pair for pair in zip(sources, translations, strict=True) if pair[1].strip()]
-    assert learnt[0].train == pairs
+    assert learned[0].train == pairs
     assert pairs != few_dates.train
-    assert learnt[0][1:3] == few_dates[1:3]
+    assert learned[0][1:3] == few_dates[1:3]
     files = [(path / "source.tokenizer").read_bytes() for path in (tmp_path / "teacher", output)]
     assert files[0] == files[1]
     model = made.run.directory.load_model()

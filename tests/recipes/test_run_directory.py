@@ -103,7 +103,7 @@ def test_a_crash_before_the_settings_are_written_leaves_the_directory_usable(tmp
 
 def test_settings_may_change_until_something_is_trained(directory):
     (directory.path / "source.tokenizer").write_text(
-        "learnt for the old settings", encoding="utf-8"
+        "learned for the old settings", encoding="utf-8"
     )
     (directory.path / "model.keras.json").write_text("{}", encoding="utf-8")
     (directory.path / "epochs").mkdir()

@@ -125,7 +125,7 @@ def test_a_run_on_large_files_ends_with_the_bits_of_one_on_lists(
             train(small(corpus, on_disk_from=0), tmp_path / "run")
     # Neither is read again.
     monkeypatch.setattr(large_files, "_Reader", None)
-    monkeypatch.setattr(text_corpus, "_tokenize", None)
+    monkeypatch.setattr(text_corpus, "tokenize_files", None)
     train(small(corpus, on_disk_from=0), tmp_path / "run")
     ours, theirs = weights_of(tmp_path / "run"), weights_of(whole)
     assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)

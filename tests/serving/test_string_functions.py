@@ -305,7 +305,7 @@ def test_a_greedy_search_translates_without_options_as_n_best():
 
 @pytest.mark.usefixtures("eagerly")
 def test_each_letter_is_read_from_the_one_it_stands_for():
-    # The model has learnt to reverse: letter t is read from place -t.
+    # The model has learned to reverse: letter t is read from place -t.
     texts = ["abcdef", "gab", "", "fd"]
     translations = translator()(texts)
     right = total = 0

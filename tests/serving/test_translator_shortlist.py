@@ -10,7 +10,7 @@ from keras_transformer.serving.model_card import read_card
 from tests.serving.trained import OPTIONS, answer, translator, words
 
 
-def learnt(size=6, num_frequent=0):
+def learned(size=6, num_frequent=0):
     """A shortlist of the letters: each is its capital's likely source."""
     tokenizer = translator().source_tokenizer
     texts = words(300, seed=4)
@@ -20,7 +20,7 @@ def learnt(size=6, num_frequent=0):
 
 
 def with_shortlist(**options):
-    options = {**OPTIONS, "jit_compile": False, "shortlist": learnt(), **options}
+    options = {**OPTIONS, "jit_compile": False, "shortlist": learned(), **options}
     return Translator(translator().model, translator().source_tokenizer, **options)
 
 

@@ -1,4 +1,4 @@
-"""A translator that has really learnt something small: to write letters in capitals, reversed."""
+"""A translator that has really learned something small: to write letters in capitals, reversed."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ def answer(word):
 @functools.cache
 def translator():
     """One vocabulary for both sides, and nothing for XLA to compile, which takes long."""
-    return learnt(lambda sources, targets: [CharacterTokenizer.train([*sources, *targets])])
+    return learned(lambda sources, targets: [CharacterTokenizer.train([*sources, *targets])])
 
 
 class Exported:
@@ -80,15 +80,15 @@ def translator_of_reversed_symbols():
         source = SymbolTokenizer.train([*sources, *targets])
         return [source, SymbolTokenizer(source.symbols, reverse=True)]
 
-    return learnt(tokenizers, spaced)
+    return learned(tokenizers, spaced)
 
 
 def spaced(text):
     return " ".join(text)
 
 
-def learnt(train_tokenizers, written=str):
-    """What has learnt the answers, both sides `written` in the way that the tokenizers read."""
+def learned(train_tokenizers, written=str):
+    """What has learned the answers, both sides `written` in the way that the tokenizers read."""
     keras.utils.set_random_seed(5)
     sources = words(2000, seed=1)
     targets = [written(answer(word)) for word in sources]

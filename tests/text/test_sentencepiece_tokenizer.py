@@ -118,7 +118,7 @@ def test_rare_characters_are_spelled_in_bytes_where_they_have_no_piece():
     assert 1 in SentencePieceTokenizer.train(words, **options).tokenize(unseen).to_list()[0]
 
 
-def test_long_lines_are_learnt_from():
+def test_long_lines_are_learned_from():
     """sentencepiece alone leaves out lines of more than 4192 bytes."""
     tokenizer = SentencePieceTokenizer.train(["abcdefg " * 2000], vocab_size=40, shrink_to_fit=True)
     assert tokenizer.pieces(tokenizer.tokenize(["abcdefg"])[0]) == ["\u2581abcdefg"]
@@ -368,7 +368,7 @@ def test_a_bad_symbol_raises_with_the_received_value(sentences, symbols, options
         SentencePieceTokenizer.train(sentences, 110, user_defined_symbols="abc")
 
 
-def test_a_large_corpus_is_learnt_from_a_sample_the_same_each_time(sentences):
+def test_a_large_corpus_is_learned_from_a_sample_the_same_each_time(sentences):
     rare = [f"word{n} number{n}" for n in range(500)]
     options = {"vocab_size": 90, "shrink_to_fit": True}
     all_lines = SentencePieceTokenizer.train([*sentences, *rare], **options)
