@@ -8,7 +8,7 @@ onnxruntime alone. The table compares each n-best list with that of the SavedMod
 of equal best translations, the share of equal lists, and the largest difference between their
 scores. `operations` counts the nodes of one decoding step.
 
-In place of a run, the name of a preset makes a model of random weights, whose vocabulary is learnt
+In place of a run, the name of a preset makes a model of random weights, whose vocabulary is learned
 from the whole of FILE. Nothing has taught it to end, so each output has 32 tokens.
 
 Each export translates in a process of its own, in batches of 16 lines of similar lengths. `memory`

@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shortlist",
         nargs=2,
         metavar=("SOURCE", "TARGET"),
-        help="compute the logits of likely pieces alone, learnt from the lines of two files: "
+        help="compute the logits of likely pieces alone, learned from the lines of two files: "
         "faster for few texts with a large vocabulary",
     )
     for side, where in (("source", "before every text"), ("target", "before every translation")):

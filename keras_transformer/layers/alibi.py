@@ -22,7 +22,7 @@ class ALiBi(AttentionPosition):
     `score[h, q, k] -= slope[h] * |q - k|`, `slope[h] = 2 ** (-8 (h + 1) / heads)` for h from 0
 
     Other numbers of heads than powers of two take the slopes of the next lower power. Then follows
-    every second slope of the next higher power. Nothing is learnt, and longer inputs than those
+    every second slope of the next higher power. Nothing is learned, and longer inputs than those
     trained on need nothing new.
 
     Shapes:

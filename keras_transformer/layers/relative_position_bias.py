@@ -1,4 +1,4 @@
-"""The relative position bias of T5: a learnt number for each head and each bucket of distances."""
+"""The relative position bias of T5: a learned number for each head and each bucket of distances."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from keras_transformer.layers.positions import (
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class RelativePositionBias(AttentionPosition):
-    """Adds to each score a learnt number for its head and the bucket of its distance.
+    """Adds to each score a learned number for its head and the bucket of its distance.
 
     `score[h, q, k] += b[bucket(k - q), h]`
 

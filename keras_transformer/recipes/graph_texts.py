@@ -30,7 +30,7 @@ class GraphTexts(Texts):
     Args:
         path: the directory of the run, which keeps the tokenizers.
         settings: of the run.
-        corpus: its pairs; the tokenizers are learnt from those for training, once.
+        corpus: its pairs; the tokenizers are learned from those for training, once.
     """
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
@@ -142,14 +142,14 @@ def learn_subwords(
         target: Any = load_tokenizer(files[1])
         options: dict[str, Any] = dict(normalization=rules[0], lowercase=settings.lowercase)
         copy_or(settings, files[0], lambda: SentencePieceTokenizer(target.model, **options))
-    learnt = [load_tokenizer(file) for file in files]
-    for tokenizer in learnt[:count]:
+    learned = [load_tokenizer(file) for file in files]
+    for tokenizer in learned[:count]:
         if tokenizer.vocab_size < settings.vocab_size:
             say(
                 f"  the texts allow {tokenizer.vocab_size:,} pieces, fewer than the "
                 f"{settings.vocab_size:,} asked for: going on with these"
             )
-    return learnt[0], learnt[-1]
+    return learned[0], learned[-1]
 
 
 def train_subwords(texts: list[str], rule: str, settings: Settings) -> SentencePieceTokenizer:

@@ -24,7 +24,7 @@ from keras_transformer.reservoir import sample_evenly
 
 Result = TypeVar("Result")
 
-SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learnt
+SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learned
 SAMPLE_CHARACTERS = 2**28  # the most of a sample, which has fewer pairs where they are long
 LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
@@ -121,7 +121,7 @@ def count_characters(pair: Pair) -> int:
 def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
     """Returns the pairs that the settings do not filter out before there are tokens.
 
-    Vocabularies are learnt from these, and tests are held out of them.
+    Vocabularies are learned from these, and tests are held out of them.
 
     Raises:
         ValueError: when no pair is left, or for a name that is of no script.

@@ -216,7 +216,7 @@ class PlainTexts(Texts):
     Args:
         path: the directory of the run, which keeps the vocabularies.
         settings: of the run.
-        corpus: its pairs; the vocabularies are learnt from those for training, once.
+        corpus: its pairs; the vocabularies are learned from those for training, once.
     """
 
     def __init__(self, path: Path, settings: Settings, corpus: Corpus) -> None:
@@ -358,7 +358,7 @@ class PlainTranslator:
 def learn_vocabularies(
     path: Path, settings: Settings, corpus: Corpus
 ) -> tuple[Vocabulary, Vocabulary]:
-    """Those of sources and of targets, learnt from the training pairs, once."""
+    """Those of sources and of targets, learned from the training pairs, once."""
     files = [path / "source.tokenizer", path / "target.tokenizer"]
     sides = list(split_sides(corpus.train))
     rules = [settings.source_normalization or settings.normalization, settings.normalization]
@@ -383,8 +383,8 @@ def learn_vocabularies(
             made = [target, target] if rules[0] == rules[1] else [source, target]
         for file, vocabulary in zip(files, made, strict=False):
             vocabulary.save(file)
-    learnt = [load_vocabulary(file) for file in files]
-    return learnt[0], learnt[-1]
+    learned = [load_vocabulary(file) for file in files]
+    return learned[0], learned[-1]
 
 
 def learn_subwords(texts: list[str], rule: str, settings: Settings) -> SubwordVocabulary:

@@ -73,7 +73,7 @@ class Settings:
         vocab_size: number of subwords, special ids included.
         user_defined_symbols: placeholders and the like, each one piece of the vocabulary, never
             split and given back as they are.
-        input_sentence_size: largest number of texts that a vocabulary is learnt from, a sample;
+        input_sentence_size: largest number of texts that a vocabulary is learned from, a sample;
             0: all.
         separate_vocabularies: whether each side has a vocabulary of its own.
         lowercase: whether all texts are read and written in small letters.

@@ -24,7 +24,7 @@ def learn_shortlist(
     target_file: str | PathLike[str],
     most_pairs: int = MOST_PAIRS,
 ) -> Shortlist:
-    """Returns the `Shortlist` of a run's vocabularies, learnt from the lines of two files.
+    """Returns the `Shortlist` of a run's vocabularies, learned from the lines of two files.
 
     Args:
         path: the directory of a run.

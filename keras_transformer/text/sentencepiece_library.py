@@ -17,7 +17,7 @@ SPACE_MARK = "\u2581"  # as sentencepiece writes a space
 
 
 def train_model(lines: Iterable[str], settings: Mapping[str, Any]) -> bytes:
-    """Returns the serialized model learnt from lines; `settings` are the library's.
+    """Returns the serialized model learned from lines; `settings` are the library's.
 
     `normalization_rules` among them are the text of a file of rules. The model does not keep the
     path of that file, so that the same texts give the same model everywhere.

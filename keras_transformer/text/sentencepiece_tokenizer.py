@@ -1,4 +1,4 @@
-"""SentencePieceTokenizer: subwords learnt with sentencepiece, run in the graph with TF Text."""
+"""SentencePieceTokenizer: subwords learned with sentencepiece, run in the graph with TF Text."""
 
 import functools
 import hashlib
@@ -224,7 +224,7 @@ class SentencePieceTokenizer(Tokenizer):
                 is unseen. None takes all lines.
 
         Returns:
-            A tokenizer whose `model` is the learnt one, the bytes of a file of sentencepiece.
+            A tokenizer whose `model` is the learned one, the bytes of a file of sentencepiece.
 
         Raises:
             ImportError: when sentencepiece is not installed.

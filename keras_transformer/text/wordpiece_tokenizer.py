@@ -1,4 +1,4 @@
-"""WordPieceTokenizer: BERT's words and word pieces, learnt and run with TF Text."""
+"""WordPieceTokenizer: BERT's words and word pieces, learned and run with TF Text."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -98,7 +98,7 @@ class WordPieceTokenizer(Tokenizer):
             lowercase: whether every text is lower-cased first, as `str.lower` does; accents stay.
 
         Returns:
-            A tokenizer of the pieces that were learnt, the special ids before them.
+            A tokenizer of the pieces that were learned, the special ids before them.
 
         Raises:
             TypeError: when `texts` is not an iterable of str.
@@ -121,13 +121,13 @@ class WordPieceTokenizer(Tokenizer):
         texts = [valid_text(text) for text in text_list("texts", texts)]
         if not any(text.strip() for text in texts):
             raise ValueError("`texts` must hold at least one word. Received: only empty texts")
-        learnt = _learn(folding.fold_texts(texts), vocab_size, lower_case)
-        if len(learnt) <= len(SPECIAL_PIECES):
+        learned = _learn(folding.fold_texts(texts), vocab_size, lower_case)
+        if len(learned) <= len(SPECIAL_PIECES):
             raise ValueError(
-                "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was learnt. "
+                "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was learned. "
                 f"Received: vocab_size={vocab_size} and {len(texts)} texts"
             )
-        return cls(trim(learnt, vocab_size), lower_case, normalization, lowercase)
+        return cls(trim(learned, vocab_size), lower_case, normalization, lowercase)
 
     def tokenize_graph(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Runs TF Text's fast tokenizer, built while tracing."""
