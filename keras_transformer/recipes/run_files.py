@@ -218,8 +218,8 @@ def check_teacher(settings: Settings) -> None:
     check_run(teacher)
     if read_imported(teacher):
         raise ValueError(
-            f"{teacher} must be a run that learned from texts to be a teacher. Received: a model of "
-            "another system"
+            f"{teacher} must be a run that learned from texts to be a teacher. Received: a model "
+            "of another system"
         )
     # What was held out of the teacher's training is held out of the student's too.
     names = VOCABULARY if settings.validation and settings.test else (*VOCABULARY, "seed")
@@ -248,7 +248,7 @@ def count_hypotheses(path: str | PathLike[str], beam_size: int | None = None) ->
 
 
 def read_format(path: str | PathLike[str]) -> str:
-    """The format of the pairs that a run or an export learned; "text" where nothing says another."""
+    """The format of the pairs that a run or an export learned; "text" if nothing says another."""
     file = Path(path) / SETTINGS
     if file.exists():
         return read_settings(file)[0].get("format", "text")

@@ -124,8 +124,8 @@ class WordPieceTokenizer(Tokenizer):
         learned = _learn(folding.fold_texts(texts), vocab_size, lower_case)
         if len(learned) <= len(SPECIAL_PIECES):
             raise ValueError(
-                "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was learned. "
-                f"Received: vocab_size={vocab_size} and {len(texts)} texts"
+                "`vocab_size` must be larger, or `texts` hold ordinary words: no piece was "
+                f"learned. Received: vocab_size={vocab_size} and {len(texts)} texts"
             )
         return cls(trim(learned, vocab_size), lower_case, normalization, lowercase)
 

@@ -81,5 +81,7 @@ def test_a_vocab_size_without_room_for_a_character_raises(sentences):
 
 @pytest.mark.parametrize(("text", "vocab_size"), [("\x01\x02", 90), ("a" * 60, 90), ("abcdef", 6)])
 def test_texts_without_a_word_to_learn_raise(text, vocab_size):
-    with pytest.raises(ValueError, match=f"no piece was learned. Received: vocab_size={vocab_size}"):
+    with pytest.raises(
+        ValueError, match=f"no piece was learned. Received: vocab_size={vocab_size}"
+    ):
         WordPieceTokenizer.train([text] * 5, vocab_size=vocab_size)
