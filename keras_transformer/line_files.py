@@ -17,6 +17,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # What stands in a line of output: a text has one line, and columns beside it.
 ONE_LINE = str.maketrans("\t\r\n", "   ")
 GZIP_MAGIC = b"\x1f\x8b"
+LONGEST_LINE = 2**20  # bytes of a training text; a longer one is too long for any model
 # How files begin that are not text in UTF-8, what they are, and what makes such text of them.
 KINDS = (
     (GZIP_MAGIC, "is compressed with gzip", "gzip -dk"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from keras_transformer.commands.program import INTERRUPTED, REFUSALS, Program
+from keras_transformer.processes import end_with_parent
 
 LOST = "the processes cannot go on together"
 MOMENT = 2  # seconds in which the others say the same refusal: JAX ends them when one has left
@@ -48,12 +49,6 @@ def wait_for(child: int, advice: str) -> int:
         how = "another one has ended, or gives no sign of life"
     print(f"error: {LOST}: {how}. {advice}", file=sys.stderr, flush=True)
     return 1
-
-
-def end_with_parent(reader: int) -> None:
-    """Ends this process when the one at the other end of a pipe has ended, killed or not."""
-    os.read(reader, 1)
-    os._exit(1)
 
 
 def print_own_lines(program: Program, prints: bool) -> None:

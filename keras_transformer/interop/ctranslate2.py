@@ -28,7 +28,7 @@ from keras_transformer.interop.ctranslate2_settings import (
     read_config,
     same,
 )
-from keras_transformer.interop.files import checked_directory, shown
+from keras_transformer.interop.files import check_names, checked_directory, shown
 from keras_transformer.interop.token_rows import TokenRows, number_tokens
 from keras_transformer.interop.tokenizers import (
     Tokenization,
@@ -268,13 +268,7 @@ def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[T
         for name, stored in file.items()
         if name not in known and stored.shape and not OLD_CONFIG.fullmatch(name)
     ]
-    for rule, names in (("must have", missing), ("must not have", unknown)):
-        if names:
-            more = f" and {len(names) - 3} more" if names[3:] else ""
-            raise ValueError(
-                f"{file.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
-                f"Received: {len(file)} variables"
-            )
+    check_names(file.path, missing, unknown, f"{len(file)} variables")
     for name, shape in expected.items():
         if name in file and file[name].shape != shape:
             raise ValueError(

@@ -6,7 +6,7 @@ All errors are a `ValueError` of one line, and nothing is read that is larger th
 import json
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ MAX_SETTINGS = 4 * 2**20  # bytes
 MAX_VOCABULARY = 64 * 2**20  # bytes: tokenizer files of large models have 32 MiB
 MAX_SIZE = 2**31 - 1  # of what a setting counts
 MAX_BEAMS = 1000
+MAX_RATE = 0.99  # of dropout
 LFS_POINTER = b"version https://git-lfs"
 
 _short = reprlib.Repr()
@@ -26,6 +27,24 @@ _short.maxtuple = _short.maxlist = _short.maxdict = 8
 def shown(value: Any) -> str:
     """Returns the `repr` of a value from a file, cut so that it fits in a line."""
     return _short.repr(value)
+
+
+def check_names(
+    path: str | PathLike[str], missing: Sequence[str], unknown: Sequence[str], received: str
+) -> None:
+    """Raises `ValueError` that names up to three tensors.
+
+    Args:
+        path: of the file.
+        missing: tensors that the model asks for and the file lacks.
+        unknown: tensors of the file that the model has no place for.
+        received: what the message says that the file has.
+    """
+    for rule, names in (("must have", missing), ("must not have", unknown)):
+        if names:
+            more = f" and {len(names) - 3} more" if names[3:] else ""
+            listed = ", ".join(map(shown, names[:3]))
+            raise ValueError(f"{path}: {rule} {listed}{more}. Received: {received}")
 
 
 def checked_integer(

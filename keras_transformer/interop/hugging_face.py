@@ -13,6 +13,7 @@ import numpy as np
 from keras_transformer.decoding import Search
 from keras_transformer.interop.files import (
     MAX_VOCABULARY,
+    check_names,
     checked_directory,
     checked_file,
     checked_flag,
@@ -203,14 +204,8 @@ def check_tensors(model: Transformer, tensors: TensorFile) -> None:
     optional = {"final_logits_bias"}
     missing = [name for name in expected if name not in tensors and name not in optional]
     unknown = [name for name in tensors if name not in expected and not COPIES.fullmatch(name)]
-    for rule, names in (("must have", missing), ("must not have", unknown)):
-        if names:
-            more = f" and {len(names) - 3} more" if names[3:] else ""
-            raise ValueError(
-                f"{tensors.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
-                f"Received: {len(tensors)} tensors, with {len(expected) - len(missing)} of the "
-                f"{len(expected)} that config.json asks for"
-            )
+    found = f"{len(expected) - len(missing)} of the {len(expected)} that config.json asks for"
+    check_names(tensors.path, missing, unknown, f"{len(tensors)} tensors, with {found}")
     for name, shape in expected.items():
         if name in tensors and tuple(tensors[name].shape) != shape:
             raise ValueError(

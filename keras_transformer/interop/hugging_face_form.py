@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer.interop.files import (
+    MAX_RATE,
     checked_flag,
     checked_integer,
     checked_number,
@@ -21,7 +22,6 @@ from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 
 CONFIG = "config.json"
-MAX_RATE = 0.99  # of dropout
 NORM_EPSILON = 1e-5  # that of PyTorch's LayerNorm, which no configuration changes
 # Hugging Face's names of activations that Keras computes alike.
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}

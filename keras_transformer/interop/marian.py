@@ -14,6 +14,8 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Search
 from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
 from keras_transformer.interop.files import (
     MAX_BEAMS,
+    MAX_RATE,
+    check_names,
     checked_directory,
     checked_flag,
     checked_integer,
@@ -72,7 +74,6 @@ FIXED: dict[str, tuple[Any, ...]] = {
 DROPOUTS = ("transformer-dropout", "transformer-dropout-attention", "transformer-dropout-ffn")
 # Settings of decoder.yml that change what is found, and that no search here has.
 NOT_HELD = ("word-penalty", "output-sampling", "force-decode", "shortlist", "max-length-crop")
-MAX_RATE = 0.99  # of dropout
 LARGEST_FACTOR = 1000  # of the length
 STEPS = [name for name in FIXED if "process" in name]
 PARTS = {"attention": "self", "self_attention": "self", "cross_attention": "context"}
@@ -421,13 +422,7 @@ def check_tensors(model: Transformer, tensors: TensorFile, sides: Sequence[Token
     expected[bias] = (1, sizes[1])
     missing = [name for name in expected if name not in tensors and name != bias]
     unknown = [name for name in tensors if name not in expected and not name.startswith("special:")]
-    for rule, names in (("must have", missing), ("must not have", unknown)):
-        if names:
-            more = f" and {len(names) - 3} more" if names[3:] else ""
-            raise ValueError(
-                f"{tensors.path}: {rule} {', '.join(map(shown, names[:3]))}{more}. "
-                f"Received: {len(tensors)} arrays"
-            )
+    check_names(tensors.path, missing, unknown, f"{len(tensors)} arrays")
     for name, shape in expected.items():
         found = tensors[name].shape if name in tensors else shape
         # Vectors may lack the first axis.

@@ -7,10 +7,9 @@ import numpy as np
 from keras_transformer.interop.weights import assign_weights, read_weights
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
+from keras_transformer.text.piece_ids import SPECIAL
 from keras_transformer.text.sentencepiece_library import SPACE_MARK
 from keras_transformer.text.tokenizer import Tokenizer
-
-SPECIAL = ("pad_id", "bos_id", "eos_id", "unk_id")
 
 
 def resize_vocabulary(
@@ -65,7 +64,7 @@ def resize_vocabulary(
         rows = [rows_of_old(old[:1], new[0], set()), rows_of_old(old[1:], new[1], never)]
     sizes = {"source_vocab_size": len(rows[0]), "target_vocab_size": len(rows[1])}
     sizes = {"vocab_size": len(rows[0])} if is_joint else sizes
-    special = {name: getattr(new[1], name) for name in SPECIAL[:3]}
+    special = {name: getattr(new[1], name) for name in ("pad_id", "bos_id", "eos_id")}
     resized = Transformer.from_config({**model.get_config(), **sizes, **special})
     resized.build()
     weights = read_weights(model)

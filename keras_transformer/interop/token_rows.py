@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-SPECIAL = ("pad_id", "unk_id", "bos_id", "eos_id")
+from keras_transformer.text.piece_ids import SPECIAL
+
 NEVER = -1e9  # the logit bias of a token that the other system does not have
 
 

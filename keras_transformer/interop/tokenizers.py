@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Literal, TypeGuard
 
 from keras_transformer.interop.files import MAX_VOCABULARY, checked_file, read_bytes, shown
-from keras_transformer.interop.token_rows import SPECIAL, TokenRows
+from keras_transformer.interop.token_rows import TokenRows
 from keras_transformer.symbols import is_symbol
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer, SymbolTokenizer
+from keras_transformer.text.piece_ids import SPECIAL
 from keras_transformer.text.tokenizer import Tokenizer
 
 Tokenization = Literal["sentencepiece", "characters", "words"]

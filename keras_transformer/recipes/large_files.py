@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches.prepared_corpus import DESCRIPTION, VERSION, PreparedCorpus
-from keras_transformer.line_files import GZIP_MAGIC, check_is_file, each_line
+from keras_transformer.line_files import GZIP_MAGIC, LONGEST_LINE, check_is_file, each_line
 from keras_transformer.processes import THREADS, Died, call_in_processes
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import CORPORA
@@ -26,7 +26,6 @@ Result = TypeVar("Result")
 
 SAMPLE_SIZE = 200_000  # pairs from which vocabularies are learned
 SAMPLE_CHARACTERS = 2**28  # the most of a sample, which has fewer pairs where they are long
-LONGEST_LINE = 2**20
 SAMPLE = "sample.json"
 PREPARED = "prepared.json"  # which corpus a run has, and of what it was made
 GZIP_FACTOR = 4  # text is three to four times as long as its gzip

@@ -8,9 +8,8 @@ from os import PathLike
 from pathlib import Path
 
 from keras_transformer.atomic_files import new_directory, new_file
-from keras_transformer.line_files import each_line
+from keras_transformer.line_files import LONGEST_LINE, each_line
 from keras_transformer.recipes.corpus import Corpus, split_sides
-from keras_transformer.recipes.large_files import LONGEST_LINE
 from keras_transformer.recipes.parallel_text import read_lines, without_empty
 from keras_transformer.recipes.run_directory import say
 from keras_transformer.recipes.run_files import newest_export

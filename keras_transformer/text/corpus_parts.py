@@ -13,14 +13,13 @@ import numpy as np
 
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.batches.prepared_corpus import SIDES, unwritable_named
-from keras_transformer.line_files import each_line
+from keras_transformer.line_files import LONGEST_LINE, each_line
 from keras_transformer.processes import Died, call_in_processes, count_processors
 from keras_transformer.text.scripts import are_of_scripts
 from keras_transformer.text.tokenization import TaggedTokenizer, TokenizerLike, tokenize_all
 
 LINES_PER_PART = 20_000
 PART_BYTES = 2**25  # of both sides, after which a part ends early
-LONGEST_LINE = 2**20  # bytes; a longer line is too long for any model
 SECONDS_BETWEEN_LINES = 5.0
 REASONS = ("no UTF-8", "empty", "of another script", "held out", "too long", "uneven", "duplicate")
 NO_UTF8, EMPTY, SCRIPT, HELD_OUT, LONG, UNEVEN, DUPLICATE = range(1, len(REASONS) + 1)
