@@ -52,6 +52,7 @@ GROUPS = {  # the first option of each, and its heading
     "beam_size": "test and export",
 }
 MANY = {"train": "FILE", "validation": "FILE", "test": "FILE", "subword_dropout": "RATE"}
+MANY |= {"mixing_weights": "NUMBER"}
 MANY |= {"user_defined_symbols": "SYMBOL", "source_scripts": "SCRIPT", "target_scripts": "SCRIPT"}
 METAVARS = {"start_from": "RUN", "teacher": "RUN", "minutes": "MINUTES", "measure_every": "EPOCHS"}
 METAVARS |= {"average": "EPOCHS", "both_directions": "EPOCHS", "on_disk_from": "MIB"}
@@ -116,7 +117,7 @@ def add_settings(
         if field.type in (bool, bool | None):
             options["action"] = argparse.BooleanOptionalAction
         elif name in MANY:
-            kind = any_number if MANY[name] == "RATE" else str
+            kind = any_number if MANY[name] in ("RATE", "NUMBER") else str
             options |= {"nargs": "+", "metavar": MANY[name], "type": kind}
         elif "choices" in field.metadata:
             options["choices"] = field.metadata["choices"]
@@ -282,7 +283,7 @@ def default_name(settings: Settings) -> str:
         parts += [settings.preset] * (settings.preset != "dates")
     else:
         files = [Path(name.removesuffix(".gz")) for name in settings.train]
-        endings = [file.suffix[1:] for file in files] if len(files) > 1 else []
+        endings = [file.suffix[1:] for file in files[:2]] if len(files) > 1 else []
         parts = [files[0].stem, *endings, settings.preset]
     if settings.model == "recurrent":
         parts += ["recurrent", settings.cell, settings.similarity]

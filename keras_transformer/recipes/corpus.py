@@ -65,7 +65,7 @@ def read_corpus(settings: Settings, folder: Path | None = None) -> Corpus:
     else:
         large = None
         if folder is not None and tell_others(stay_on_disk(settings)):
-            say("  the training files are large, or filtered: they stay on disk")
+            say("  the training files are large, several or filtered: they stay on disk")
             told = settings, folder
             large = first_alone(lambda: read_large_files(*told)) or read_large_files(*told)
             train = large.sample

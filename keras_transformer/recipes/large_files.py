@@ -19,7 +19,7 @@ from keras_transformer.line_files import GZIP_MAGIC, LONGEST_LINE, check_is_file
 from keras_transformer.processes import THREADS, Died, call_in_processes
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_files import CORPORA
-from keras_transformer.recipes.settings import FILTERS, Settings
+from keras_transformer.recipes.settings import DISK_OPTIONS, Settings
 from keras_transformer.reservoir import sample_evenly
 
 Result = TypeVar("Result")
@@ -35,21 +35,23 @@ class LargeFiles(NamedTuple):
     """Training files that stay on disk.
 
     Attributes:
-        files: of sources and of targets.
+        files: of sources and of targets, for each corpus.
         num_pairs: how many pairs they have.
         digest: 16 characters that tell their texts from others.
         sample: pairs that the filters keep before there are tokens, each as likely as any other.
     """
 
-    files: tuple[str, str]
+    files: Sequence[tuple[str, str]]
     num_pairs: int
     digest: str
     sample: list[Pair]
 
 
 def stay_on_disk(settings: Settings) -> bool:
-    """Whether the training files of a run stay on disk: where they are large, or filtered."""
-    return bool(settings.filters) or (are_large(settings) and not explain_lists(settings))
+    """Whether the training files of a run stay on disk: where they are large, mixed or filtered."""
+    if settings.disk_options or len(settings.train) > 2:
+        return True
+    return are_large(settings) and not explain_lists(settings)
 
 
 def are_large(settings: Settings) -> bool:
@@ -70,7 +72,7 @@ def estimate_size(file: str) -> int:
 
 def explain_lists(settings: Settings) -> str:
     """Says why training files do not stay on disk, however large they are; "" where they do."""
-    if len(settings.train) != 2:
+    if len(settings.train) == 1:
         return "one file has both sides. Give a file for each side to keep them on disk"
     if settings.both_directions:
         return "`both_directions` reads lists alone"
@@ -89,27 +91,27 @@ def read_large_files(settings: Settings, folder: Path) -> LargeFiles:
     Raises:
         ValueError: when the files differ in their numbers of lines, or no pair is left.
     """
-    sources, targets = settings.train
+    files = list(zip(settings.train[::2], settings.train[1::2], strict=True))
     states = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, settings.train)]
-    state = repr((states, [(name, getattr(settings, name)) for name in settings.filters]))
+    state = repr((states, [(name, getattr(settings, name)) for name in settings.disk_options]))
     kept = folder / SAMPLE
     found: dict[str, Any] = {}
     if kept.exists():
         found = json.loads(kept.read_text(encoding="utf-8"))
     if found.get("state") != state:
-        reader = _Reader(sources, targets)
+        reader = _Reader(files)
         sample = sample_evenly(
             reader.pairs(), SAMPLE_SIZE, measure=count_characters, most=SAMPLE_CHARACTERS
         )
         if not sample:
-            raise ValueError(f"{sources}: no pair has text on both sides. Check both files.")
+            raise ValueError(f"{files[0][0]}: no pair has text on both sides. Check both files.")
         sample = filter_pairs(sample, settings)
         digest = reader.digest.hexdigest()[:16]
         found = dict(state=state, num_pairs=reader.count, digest=digest, sample=sample)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, json.dumps(found, ensure_ascii=False).encode())
     pairs = [(source, target) for source, target in found["sample"]]
-    return LargeFiles((sources, targets), found["num_pairs"], found["digest"], pairs)
+    return LargeFiles(files, found["num_pairs"], found["digest"], pairs)
 
 
 def count_characters(pair: Pair) -> int:
@@ -141,7 +143,7 @@ def filter_pairs(pairs: list[Pair], settings: Settings) -> list[Pair]:
 
 def prepare_files(
     path: Path,
-    files: tuple[str, str],
+    files: Sequence[tuple[str, str]],
     held_out: Sequence[str],
     settings: Settings,
     tokenizers: tuple[Any, Any],
@@ -153,7 +155,7 @@ def prepare_files(
 
     Args:
         path: the directory of the run.
-        files: of sources and of targets.
+        files: of sources and of targets, for each corpus.
         held_out: sources that are not trained on.
         settings: of the run.
         tokenizers: of sources and of targets.
@@ -163,7 +165,8 @@ def prepare_files(
 
     return prepare_corpus(
         path / CORPORA,
-        *files,
+        [source for source, _ in files],
+        [target for _, target in files],
         *tokenizers,
         max_length=settings.max_length,
         max_ratio=None if settings.max_ratio == math.inf else settings.max_ratio,
@@ -171,13 +174,15 @@ def prepare_files(
         target_scripts=settings.target_scripts,
         drop_duplicates=settings.drop_duplicates,
         held_out=held_out,
+        weights=settings.mixing_weights or None,
+        temperature=settings.mixing_temperature,
         source_tags=source_tags,
         target_tags=target_tags,
     )
 
 
 def prepare_files_of_run(
-    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+    path: Path, files: Sequence[tuple[str, str]], held_out: Sequence[str], settings: Settings
 ) -> str:
     """Does what `prepare_files` does, with the tokenizers that the run has in files.
 
@@ -192,7 +197,7 @@ def prepare_files_of_run(
 
 
 def find_or_prepare(
-    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+    path: Path, files: Sequence[tuple[str, str]], held_out: Sequence[str], settings: Settings
 ) -> str:
     """Does what `prepare_files_of_run` does, on a backend without TensorFlow.
 
@@ -211,16 +216,19 @@ def find_or_prepare(
 
 
 def digest_inputs(
-    path: Path, files: tuple[str, str], held_out: Sequence[str], settings: Settings
+    path: Path, files: Sequence[tuple[str, str]], held_out: Sequence[str], settings: Settings
 ) -> str:
     """Returns a digest of all that a corpus is made of; of files, of their sizes and times."""
-    states = [(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
+    states = [
+        (file, os.stat(file).st_size, os.stat(file).st_mtime_ns)
+        for file in itertools.chain.from_iterable(files)
+    ]
     tokenizers = [
         hashlib.sha256(tokenizer.read_bytes()).hexdigest()
         for tokenizer in sorted(path.glob("*.tokenizer"))
     ]
-    filters = [(name, getattr(settings, name)) for name in ("max_length", *FILTERS)]
-    whole = VERSION, states, sorted(held_out), filters, tokenizers
+    options = [(name, getattr(settings, name)) for name in ("max_length", *DISK_OPTIONS)]
+    whole = VERSION, states, sorted(held_out), options, tokenizers
     return hashlib.sha256(repr(whole).encode("utf-8", "backslashreplace")).hexdigest()
 
 
@@ -269,16 +277,20 @@ def _are_of_scripts(
 
 
 class _Reader:
-    """Reads two files, and counts and digests what it has read."""
+    """Reads the two files of each corpus, and counts and digests what it has read."""
 
-    def __init__(self, sources: str, targets: str) -> None:
-        self.files = sources, targets
+    def __init__(self, files: Sequence[tuple[str, str]]) -> None:
+        self.files = files
         self.count, self.digest = 0, hashlib.sha256()
 
     def pairs(self) -> Iterator[Pair]:
         """Yields the pairs with text on both sides."""
+        for files in self.files:
+            yield from self._read(*files)
+
+    def _read(self, *files: str) -> Iterator[Pair]:
         counts = [0, 0]
-        sides = [each_line(file, LONGEST_LINE) for file in self.files]
+        sides = [each_line(file, LONGEST_LINE) for file in files]
         for pair in itertools.zip_longest(*sides):
             counts = [n + (line is not None) for n, line in zip(counts, pair, strict=True)]
             if None in pair:
@@ -292,7 +304,7 @@ class _Reader:
                 yield source, target
         if counts[0] != counts[1]:
             raise ValueError(
-                f"{self.files[0]} has {counts[0]:,} lines and {self.files[1]} has {counts[1]:,}. "
+                f"{files[0]} has {counts[0]:,} lines and {files[1]} has {counts[1]:,}. "
                 "Line n of one must translate line n of the other: give files of equal length."
             )
-        self.count = counts[0]
+        self.count += counts[0]

@@ -357,10 +357,10 @@ def find_languages(settings: Settings) -> dict[str, str]:
     """What is known of each side's language: its locale, or how the name of its file ends."""
     if settings.format == "dates":
         return {"source": settings.source_locale, "target": settings.target_locale}
-    names = settings.train if len(settings.train) == 2 else ("", "")
-    sides = ("source", "target")
-    endings = (Path(name.removesuffix(".gz")).suffix[1:] for name in names)
-    return dict(zip(sides, endings, strict=True))
+    names = settings.train if len(settings.train) > 1 else ("", "")
+    endings = [Path(name.removesuffix(".gz")).suffix[1:] for name in names]
+    sides = {"source": set(endings[::2]), "target": set(endings[1::2])}
+    return {side: found.pop() if len(found) == 1 else "" for side, found in sides.items()}
 
 
 def say(line: str) -> None:

@@ -65,7 +65,12 @@ class Settings:
             of two files, or of two tab-separated columns. "characters" splits two columns into
             characters. "inflection" has the columns lemma, form and tags. "g2p" has word and
             phones. "scan" has lines as "IN: jump twice OUT: I_JUMP I_JUMP".
-        train: the file of pairs, or the source and the target file, plain or gzip.
+        train: the file of pairs, or the source and the target file, plain or gzip. For "text" the
+            two files of further corpora may follow; several corpora stay on disk.
+        mixing_weights: how often a pass has each pair of a corpus, a number of at least 1 for each
+            corpus.
+        mixing_temperature: of the sampling from corpora; the larger, the more equal are their
+            shares. 1 has every pair once.
         validation: pairs for validation; held out of the training pairs when not given.
         test: pairs for the test; held out of the training pairs when not given.
         source_locale: locale of the sources of dates.
@@ -161,6 +166,8 @@ class Settings:
     preset: str = "tiny"
     format: str = option("text", choices=FORMATS)
     train: tuple[str, ...] = ()
+    mixing_weights: tuple[float, ...] = option((), least=1, below=math.inf)
+    mixing_temperature: float = option(1.0, least=1, below=math.inf)
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = option((), free=True)
     source_locale: str = "en"
@@ -321,9 +328,9 @@ class Settings:
         return self.format in ("dates", "text")
 
     @property
-    def filters(self) -> list[str]:
-        """The fields that filter the training pairs."""
-        return [name for name in FILTERS if getattr(self, name) != FIELDS[name].default]
+    def disk_options(self) -> list[str]:
+        """The fields that filter or mix the training pairs, which stay on disk then."""
+        return [name for name in DISK_OPTIONS if getattr(self, name) != FIELDS[name].default]
 
     def _refusal(self, rule: str, *names: str) -> ValueError:
         """The error of fields that do not go together, with their values."""
@@ -340,15 +347,28 @@ class Settings:
         if not self.train and (self.validation or self.test):
             rule = "`validation` and `test` need `train`"
             raise self._refusal(rule, "validation", "test", "train")
+        is_text = self.format == "text"
         for name in ("train", "validation", "test"):
-            most = 2 if self.format == "text" else 1
-            if len(getattr(self, name)) > most:
+            most = 2 if is_text else 1
+            if len(getattr(self, name)) > most and not (is_text and name == "train"):
                 rule = f"be at most {most} {'files' if most > 1 else 'file'} for {self.format!r}"
                 raise ValueError(_must(name, rule, getattr(self, name)))
-        on_disk = self.format == "text" and len(self.train) == 2
-        for name in self.filters if not on_disk or self.both_directions else ():
+        if len(self.train) > 2 and len(self.train) % 2:
+            rule = "be a source and a target file for each corpus, or one file of pairs"
+            raise ValueError(_must("train", rule, self.train))
+        for name in ("both_directions", "teacher") if len(self.train) > 2 else ():
+            if getattr(self, name):
+                raise self._refusal(f"`{name}` needs the files of one corpus", name, "train")
+        on_disk = is_text and len(self.train) > 1 and not self.both_directions
+        for name in self.disk_options if not on_disk else ():
             rule = f"`{name}` needs two files of `train`, `format` 'text' and no `both_directions`"
             raise self._refusal(rule, name, "train", "format", "both_directions")
+        if self.mixing_weights and self.mixing_temperature != 1:
+            rule = "give `mixing_weights` or `mixing_temperature`, not both"
+            raise self._refusal(rule, "mixing_weights", "mixing_temperature")
+        if self.mixing_weights and len(self.mixing_weights) != len(self.train) // 2:
+            rule = f"be one for each of {len(self.train) // 2} corpora of `train`"
+            raise ValueError(_must("mixing_weights", rule, self.mixing_weights))
 
     def _check_vocabulary(self) -> None:
         plain = self.normalization == "identity" and not self.source_normalization
@@ -530,7 +550,11 @@ TRANSFORMER_ONLY = (
     *("inner_dropout", "remat", "r_drop", "model_parallel"),
 )
 TENSORFLOW_ONLY = ("tensorboard", "teacher")
-FILTERS = ("max_ratio", "source_scripts", "target_scripts", "drop_duplicates")
+# What only pairs that stay on disk have.
+DISK_OPTIONS = (
+    *("max_ratio", "source_scripts", "target_scripts", "drop_duplicates"),
+    *("mixing_weights", "mixing_temperature"),
+)
 RECURRENT_ONLY = ("cell", "similarity", "scheduled_sampling")
 # The settings that an import has from its model and its search.
 OF_IMPORT: tuple[str, ...] = ("model", "vocab_size", "separate_vocabularies", "num_layers")

@@ -38,8 +38,8 @@ def translate_corpus(teacher: str | PathLike[str], corpus: Corpus, folder: Path)
     if not whole.exists():
         translate_sources(newest_export(teacher), corpus, whole)
     if corpus.large:
-        files = (corpus.large.files[0], str(whole))
-        return corpus._replace(large=corpus.large._replace(files=files))
+        ((source_file, _),) = corpus.large.files
+        return corpus._replace(large=corpus.large._replace(files=[(source_file, str(whole))]))
     sources, _ = split_sides(corpus.train)
     pairs, num_empty = without_empty(list(zip(sources, read_lines(whole), strict=True)))
     if not pairs:
@@ -77,7 +77,7 @@ def translate_sources(export: Path, corpus: Corpus, whole: Path) -> None:
 def read_sources(corpus: Corpus) -> Iterator[bytes]:
     """Yields the training sources; of large files those of every line."""
     if corpus.large:
-        yield from each_line(corpus.large.files[0], LONGEST_LINE)
+        yield from each_line(corpus.large.files[0][0], LONGEST_LINE)
     for source, _ in () if corpus.large else corpus.train:
         yield source.encode("utf-8")
 

@@ -168,8 +168,9 @@ def check_environment(settings: Settings) -> None:
         ("sentencepiece", "sentencepiece", settings.has_subwords, "the vocabulary"),
         ("tensorboard", "tensorboard", settings.tensorboard, "`tensorboard`"),
     ]
-    tensorflow = f"{ours}[tensorflow]"  # which filters and tokenizes on any backend
-    needed += [("tensorflow_text", tensorflow, True, f"`{name}`") for name in settings.filters]
+    tensorflow = f"{ours}[tensorflow]"  # which filters, mixes and tokenizes on any backend
+    needed += [("tensorflow_text", tensorflow, True, f"`{name}`") for name in settings.disk_options]
+    needed += [("tensorflow_text", tensorflow, len(settings.train) > 2, "several corpora")]
     for name, package, is_needed, what in needed:
         if is_needed and importlib.util.find_spec(name) is None:
             raise ImportError(f'{what} needs {name}. Install it: `pip install "{package}"`')

@@ -97,11 +97,12 @@ def test_other_texts_or_another_teacher_are_translated_anew(
 def test_large_files_are_translated_line_by_line_on_disk(letters, exported, tmp_path):
     lines = ["ab", "", "cd"] * 3
     (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    large = LargeFiles((str(tmp_path / "a.en"), "a.de"), 9, "digest", letters.train)
+    large = LargeFiles([(str(tmp_path / "a.en"), "a.de")], 9, "digest", letters.train)
     found = translate_corpus(exported, letters._replace(large=large), tmp_path)
     assert found.train == letters.train
-    assert found.large.files[0] == large.files[0]
-    with open(found.large.files[1], encoding="utf-8") as stream:
+    ((source_file, target_file),) = found.large.files
+    assert source_file == large.files[0][0]
+    with open(target_file, encoding="utf-8") as stream:
         assert stream.read().split("\n") == [*translator()(lines), ""]
     assert found.large[1:] == large[1:]
 

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +91,43 @@ def read_kept(run, name):
     if name == "report":
         return json.loads((folder / "corpus.json").read_text(encoding="utf-8"))[name]
     return (folder / name).read_bytes()
+
+
+def call_here(function, items, *_):
+    """Does in this process what another process, with TensorFlow, does for another backend."""
+    for item in items:
+        sent_function, sent = pickle.loads(pickle.dumps((function, item)))
+        yield item, sent_function(sent, None)
+
+
+@pytest.mark.parametrize(
+    ("mixing", "counts"),
+    [
+        ({}, (60, 5)),
+        ({"mixing_weights": (1, 2)}, (60, 10)),
+        ({"mixing_temperature": 1e9}, (60, 60)),
+    ],
+)
+def test_several_corpora_are_mixed_as_their_weights_say(mixing, counts, tmp_path, monkeypatch):
+    files = []
+    for corpus, count in (("large", 60), ("few", 5)):
+        for side in ("en", "de"):
+            files.append(str(tmp_path / f"{corpus}.{side}"))
+            text = "".join(f"{corpus} {side} {n}\n" for n in range(count))
+            Path(files[-1]).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(large_files, "call_in_processes", call_here)
+    rows = []
+    for backend, kind in (("tensorflow", GraphTexts), ("jax", PlainTexts)):
+        settings = Settings.from_preset(
+            train=files, validation=files[:2], test=files[:2], vocab_size=80, backend=backend,
+            **mixing,
+        )  # fmt: skip
+        path = tmp_path / backend
+        corpus = read_corpus(settings, path / "corpora")
+        assert corpus.num_train == 65
+        texts = kind(path, settings, corpus)
+        rows.append(texts.training_batches(0).report.num_pairs)
+    assert rows == [sum(counts)] * 2
 
 
 def test_filters_leave_out_the_same_pairs_on_any_backend(tmp_path, capsys, monkeypatch):

@@ -76,6 +76,7 @@ def test_the_name_of_a_model_says_what_was_chosen():
 
 
 TEXT = dict(train=("a", "b"))
+FOUR = ("a.en", "a.de", "b.en", "b.de")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,17 @@ TEXT = dict(train=("a", "b"))
         (dict(format="g2p"), "`train` must name the file of pairs for `format` 'g2p'"),
         (dict(TEXT, format="dates"), "`train` must be empty for `format` 'dates'"),
         (dict(TEXT, format="g2p"), "`train` must be at most 1 file for 'g2p'"),
-        (dict(train=("a", "b", "c")), "`train` must be at most 2 files for 'text'"),
+        (dict(train=("a", "b", "c")), "`train` must be a source and a target file for each corpus"),
+        (dict(TEXT, validation=("a", "b", "c")), "`validation` must be at most 2 files for 'text'"),
+        (dict(train=FOUR, both_directions=1), "`both_directions` needs the files of one corpus"),
+        (dict(train=FOUR, teacher="run"), "`teacher` needs the files of one corpus"),
+        (dict(train=FOUR, mixing_weights=(1, 2, 3)), "`mixing_weights` must be one for each of 2"),
+        (dict(train=FOUR, mixing_weights=(1, 0.5)), "`mixing_weights` must be at least 1"),
+        (
+            dict(train=FOUR, mixing_weights=(1, 2), mixing_temperature=5),
+            "give `mixing_weights` or `mixing_temperature`, not both",
+        ),
+        (dict(train="a", mixing_temperature=5), "`mixing_temperature` needs two files of `train`"),
         (dict(TEXT, right_to_left=True), "`right_to_left` needs a `format` of symbols"),
         (
             dict(train="a", format="scan", separate_vocabularies=True),
