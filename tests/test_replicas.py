@@ -94,6 +94,16 @@ def test_logs_of_batches_are_those_of_one_device(results, case):
 
 
 @on_tensorflow
+def test_batches_of_texts_train_as_on_one_device(results):
+    one, two = (results[number]["texts"] for number in "12")
+    assert one["history"]["tokens"] == two["history"]["tokens"]
+    assert one["history"]["loss"][1] < one["history"]["loss"][0]
+    assert_close(two["history"], one["history"])
+    for found, expected in zip(two["weights"], one["weights"], strict=True):
+        assert_close(found, expected)
+
+
+@on_tensorflow
 def test_replicas_of_a_loop_of_ones_own_have_equal_shares_of_the_loss(results):
     shares = results["shares"]
     assert shares["parts"] == pytest.approx([shares["whole"] / 2] * 2, rel=1e-6)

@@ -182,6 +182,24 @@ def gradient(scope, loss):
     return [(a - b).tolist() for a, b in zip(before, model.get_weights(), strict=True)]
 
 
+def trained_on_texts(scope):
+    """What a run of two epochs on batches of `translation_dataset`, of two shapes, leaves."""
+    from keras_transformer.text import CharacterTokenizer, translation_dataset
+
+    texts = ["abc", "c", "ab", "b", "abcabcab", "bca", "a", "cabcabc"]
+    tokenizer = CharacterTokenizer.train(texts)
+    options = dict(tokens_per_batch=32, max_shapes=2, rows_multiple=2, shuffle=True, seed=1)
+    data = translation_dataset(texts, texts[::-1], tokenizer, **options)
+    keras.utils.set_random_seed(1)
+    with scope():
+        model = Transformer(
+            tokenizer.vocab_size, num_layers=1, d_model=4, num_heads=1, d_ff=4, dropout=0.0
+        )
+        model.compile(sgd(), MaskedCrossentropy(), metrics=[TokenCount()], jit_compile=False)
+    history = model.fit(data, epochs=2, shuffle=False, verbose=0).history
+    return {"history": history, "weights": [weight.tolist() for weight in model.get_weights()]}
+
+
 def keras_loss():
     """Keras's own mean over the tokens of a replica."""
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
@@ -263,6 +281,8 @@ def main():
             "ours": gradient(where, MaskedCrossentropy),
             "Keras's": gradient(where, keras_loss),
         }
+        if not ON_JAX:
+            results[number]["texts"] = trained_on_texts(where)
     json.dump(results, sys.stdout)
 
 

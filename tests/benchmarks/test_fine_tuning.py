@@ -10,7 +10,7 @@ pytest.importorskip("accelerate")  # of Hugging Face's Trainer
 pytest.importorskip("ctranslate2")
 pytest.importorskip("sacrebleu")
 
-pytestmark = [pytest.mark.slow, pytest.mark.parity]
+pytestmark = pytest.mark.long  # what the default and slow runs have, together
 NUM_PAIRS, NUM_HELD_OUT = 600, 24
 
 
@@ -47,7 +47,9 @@ def test_fine_tuning_goes_on_where_hugging_face_ends(fine_tuned):
     assert loaded == pytest.approx(there, abs=2e-4)
     assert second < first < loaded
     assert f"{NUM_HELD_OUT} of {NUM_HELD_OUT} translations are those of there" in text
-    assert "differ by at most 0.0e+00" in text  # the logits of old pieces, with 200 new ones
+    # The logits of old pieces, with 200 new ones. Some processors add wider products otherwise.
+    (difference,) = re.findall("differ by at most ([0-9.e+-]+)", text)
+    assert float(difference) < 1e-5
     assert re.search(r"\d+ texts with new pieces, asked through `serve`: as in Python: True", text)
     assert len(re.findall("SavedModel, .*; as in Python: True", text)) == 2
 

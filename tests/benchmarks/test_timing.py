@@ -199,8 +199,13 @@ def test_ratios_are_of_one_round_and_the_middle_one_counts(capsys):
     assert training.told("a peer", {"tok_s": 5, **rest}).endswith("; TRAINS WITHOUT DROPOUT")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("option", "is_on"), [([], True), (["--no-dropout"], False)])
+@pytest.mark.parametrize(
+    ("option", "is_on"),
+    [
+        pytest.param([], True, marks=pytest.mark.slow),
+        pytest.param(["--no-dropout"], False, marks=pytest.mark.long),
+    ],
+)
 def test_our_training_from_texts_is_checked_on_one_batch(option, is_on):
     pytest.importorskip("tensorflow")
     command = [sys.executable, "-m", "benchmarks.ours_training", "--texts", "--seconds", "0.1"]

@@ -339,7 +339,9 @@ EIGHT = ["--data-parallel", 2, "--model-parallel", 4, "--num-heads", 4]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("devices", "parts"), [(1, []), (8, EIGHT)])
+@pytest.mark.parametrize(
+    ("devices", "parts"), [pytest.param(1, [], marks=pytest.mark.long), (8, EIGHT)]
+)
 def test_killed_within_a_pass_on_jax_it_ends_with_the_bits_of_a_whole_run(
     tmp_path, no_tensorflow, devices, parts
 ):

@@ -82,7 +82,10 @@ def names(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("parts", [(4, 1), (2, 2)])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("parts", [pytest.param((4, 1), marks=LONG), (2, 2)])
 def test_two_processes_train_the_run_of_one(tmp_path, environment, start_both, parts):
     """With dropout, accumulated gradients, averaged epochs, and translations measured."""
     job = [*write_words(tmp_path, 240), *SMALL, "--dropout", 0.1, "--accumulate", 2, "--epochs", 3]
@@ -169,7 +172,10 @@ LAUNCHERS = {  # what all processes are told, and the names of what each is told
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "launcher",
+    [next(iter(LAUNCHERS)), *(pytest.param(name, marks=LONG) for name in list(LAUNCHERS)[1:])],
+)
 def test_a_launcher_says_which_process_it_is(tmp_path, environment, launcher):
     told, *numbers = LAUNCHERS[launcher]
     port = free_address().rpartition(":")[2]
@@ -203,7 +209,10 @@ def wait_for_epoch(output, processes):
 # Epochs of three batches end within a pass, which has eight.
 @pytest.mark.parametrize(
     ("parts", "victims", "options"),
-    [((4, 1), (1, 0), ["--batches-per-epoch", 3]), ((2, 2), (0,), [])],
+    [
+        ((4, 1), (1, 0), ["--batches-per-epoch", 3]),
+        pytest.param((2, 2), (0,), [], marks=LONG),
+    ],
 )
 def test_one_is_killed_the_others_say_so_and_all_go_on_to_the_same_bits(
     tmp_path, start_both, parts, victims, options
