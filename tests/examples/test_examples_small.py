@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from character_language_model import ngram_bits, validation_rows
+from tests.examples.few_steps import shorten
 
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -137,6 +139,8 @@ def run_cells(script, folder, monkeypatch, until=None, **constants):
 def test_the_notebook_of_attention_draws_what_a_trained_model_looks_at(
     epochs, least, tmp_path, monkeypatch
 ):
+    if epochs == 1:
+        monkeypatch.setattr(keras.Model, "fit", shorten(keras.Model.fit))
     names = run_cells("look_at_attention.py", tmp_path, monkeypatch, EPOCHS=epochs)
     assert names["accuracy"] > least
     written = {path.name for path in (tmp_path / "runs/look_at_attention").iterdir()}
@@ -144,7 +148,8 @@ def test_the_notebook_of_attention_draws_what_a_trained_model_looks_at(
 
 
 @pytest.mark.slow
-def test_an_epoch_of_the_first_example_ends_with_an_export(tmp_path, monkeypatch):
+def test_the_first_example_ends_with_an_export(tmp_path, monkeypatch):
+    monkeypatch.setattr(keras.Model, "fit", shorten(keras.Model.fit))
     names = run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=1)
     assert 0 <= names["right"] <= len(names["test"])
     assert "May 3, 2026" in translated_alone(tmp_path)
