@@ -82,12 +82,13 @@ BEGIN = """
 import itertools, json, os, sys, threading, time
 STARTED = time.monotonic()
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-peak = 0
+peak, mapped = 0, 0  # of what is the process's own, and of that with the mapped arrays
 def note_peak():
-    global peak
+    global peak, mapped
     with open("/proc/self/status", encoding="utf-8") as status:
-        sizes = [int(line.split()[1]) // 1024 for line in status if line.startswith("RssAnon")]
-    peak = max(peak, sizes[0])
+        sizes = dict(line.split(":") for line in status)
+    own, whole = (int(sizes[name].split()[0]) // 1024 for name in ("RssAnon", "VmRSS"))
+    peak, mapped = max(peak, own), max(mapped, whole)
 def watch():
     while True:
         note_peak()
@@ -95,7 +96,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 def tell(**figures):
     note_peak()
-    print(json.dumps({**figures, "MiB": peak}))
+    print(json.dumps({**figures, "MiB": peak, "MiB with mapped files": mapped}))
 """
 
 
@@ -106,7 +107,7 @@ def main():
     parser.add_argument("targets")
     parser.add_argument("--pairs", type=int, default=5_000_000)
     args = parser.parse_args()
-    figures = {}
+    figures = Figures()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         small = [args.sources, args.targets]
@@ -123,6 +124,14 @@ def main():
         large, lists = (figures[key]["MiB"] for key in list(figures)[-2:])
         figures["memory to that of the lists"] = round(large / lists, 3)
     print(json.dumps(figures, indent=2))
+
+
+class Figures(dict):
+    """Prints each figure when it is there."""
+
+    def __setitem__(self, name, value):
+        super().__setitem__(name, value)
+        print(f"{name}: {value}", file=sys.stderr, flush=True)
 
 
 def number_lines(file, path, count):

@@ -20,7 +20,11 @@ from keras_transformer.commands.program import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.add_argument("directory", metavar="DIRECTORY", help="the directory of the model")
+    parser.add_argument(
+        "directory",
+        metavar="DIRECTORY",
+        help="the directory of the model, or a decoder.yml of Marian",
+    )
     parser.add_argument("--output", metavar="RUN", required=True, help="a new directory")
     parser.add_argument(
         "--source-language",
@@ -72,9 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Writes the run, and says what the model is."""
-    from keras_transformer.recipes.run_files import check_directory
+    from keras_transformer.recipes.run_files import check_directory, is_decoder_file
 
-    check_directory(args.directory)
+    if not is_decoder_file(args.directory):
+        check_directory(args.directory)
     check_new_directory(args.output)
     check_files(args.source_tokenizer, args.target_tokenizer)
     use_tensorflow()

@@ -24,7 +24,11 @@ from keras_transformer.interop.ctranslate2_form import (
 from keras_transformer.interop.files import shown
 from keras_transformer.interop.token_rows import NEVER
 from keras_transformer.interop.weights import read_weights, weight_shapes
-from keras_transformer.layers import PositionalEncoding, RotaryPositionalEncoding
+from keras_transformer.layers import (
+    PositionalEncoding,
+    RelativePositionBias,
+    RotaryPositionalEncoding,
+)
 from keras_transformer.layers.feed_forward import activation_config
 from keras_transformer.layers.positions import AddedPosition
 from keras_transformer.layers.stack import Stack
@@ -236,6 +240,11 @@ def check_settings(translator: Translator) -> None:
             refused[f"{side}_tokenizer.lowercase"] = True
         if tokenizer.normalization != "identity":
             refused[f"{side}_tokenizer.normalization"] = tokenizer.normalization
+    if isinstance(position, RelativePositionBias):
+        raise ValueError(
+            "`position` must be added or rotary: relative positions are not written, though "
+            f"CTranslate2 has those of T5. Received: position={position!r:.200}"
+        )
     for name, value in refused.items():
         raise ValueError(
             f"`{name}` must be one that CTranslate2 can hold, which it cannot. "

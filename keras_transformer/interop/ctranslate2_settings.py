@@ -81,7 +81,10 @@ def read_config(directory: Path, file: CTranslate2File) -> dict[str, Any]:
         start = config["bos_token" if setting(file, "with_target_bos", 1) else "eos_token"]
         config["decoder_start_token"] = old_text(file, "decoder_start_token", start)
         if setting(file, "user_decoder_start_tokens", 0):
-            config["decoder_start_token"] = None
+            raise ValueError(
+                f"{file.path}: `user_decoder_start_tokens` must be false, because a `Translator` "
+                "starts each target from the same token. Received: true"
+            )
         config["add_source_bos"] = bool(setting(file, "with_source_bos", 0))
         config["add_source_eos"] = bool(setting(file, "with_source_eos", 0))
     for name in ("add_source_bos", "add_source_eos"):

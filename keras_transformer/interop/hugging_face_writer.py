@@ -309,6 +309,14 @@ def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
                     f"tokenizer does nothing of that kind. Received: {name}="
                     f"{getattr(tokenizer, name)!r}"
                 )
+    codes = list(filter(LANGUAGE_CODE.fullmatch, source.tags))
+    if codes and not source.leading_tags:
+        warnings.warn(
+            f"the source tokenizer has {shown(codes[:3])} and no `leading_tags`: Hugging Face's "
+            "Marian tokenizer takes a code off the beginning of a text first. "
+            "Such a text gets other ids there",
+            stacklevel=3,
+        )
     read = source.tags if source.leading_tags else [translator.source_tag]
     special = [tag for tag in read if tag is not None and not LANGUAGE_CODE.fullmatch(tag)]
     if special and source.vocabulary != translator.target_tokenizer.vocabulary:

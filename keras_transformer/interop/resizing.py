@@ -1,5 +1,6 @@
 """Gives a trained model another vocabulary, with what it knows of the old one."""
 
+import warnings
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -31,7 +32,8 @@ def resize_vocabulary(
         target_tokenizer: that of the targets; `tokenizer` when None.
 
     Returns:
-        A `Translator` with the settings of the old one and a model of its own.
+        A `Translator` with the settings of the old one and a model of its own. It has no shortlist:
+        a warning says so where the old one has one.
 
     Raises:
         ValueError: when the model has one vocabulary and the tokenizers have two.
@@ -71,7 +73,14 @@ def resize_vocabulary(
     assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
     search = translator.search.with_ids(kept_ids(old[1], new[1]))
     sides = {"source_tokenizer": new[0], "target_tokenizer": new[1]}
-    return Translator(**{**translator.settings, "model": resized, "search": search, **sides})
+    settings = {**translator.settings, "model": resized, "search": search, **sides}
+    if settings.pop("shortlist", None) is not None:
+        warnings.warn(
+            "the resized translator has no shortlist, because that of the old one has other ids: "
+            "learn one from the new vocabularies",
+            stacklevel=2,
+        )
+    return Translator(**settings)
 
 
 def kept_ids(old: Tokenizer, new: Tokenizer) -> dict[int, int]:

@@ -10,7 +10,7 @@ from keras_transformer.atomic_files import new_directory
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.recipes.build import POSITIONS
 from keras_transformer.recipes.presets import FINE_TUNING
-from keras_transformer.recipes.run_files import TAGS_AND_ENDS, check_directory
+from keras_transformer.recipes.run_files import TAGS_AND_ENDS, check_directory, is_decoder_file
 from keras_transformer.recipes.settings import IMPORTED, SETTINGS, Settings
 from keras_transformer.serving import Translator
 
@@ -42,6 +42,8 @@ KEPT = (*TAGS_AND_ENDS, "max_length")
 
 def find_system(directory: str | PathLike[str]) -> str:
     """Returns the system that wrote a directory, or raises `ValueError`."""
+    if is_decoder_file(directory):
+        return "marian"
     check_directory(directory)
     path = Path(directory)
     for file, system in SYSTEMS.items():
@@ -79,7 +81,8 @@ def import_model(
     """Writes a run of a model of another system, which every command takes.
 
     Args:
-        directory: what Hugging Face's `save_pretrained`, Marian or CTranslate2 wrote.
+        directory: what Hugging Face's `save_pretrained`, Marian or CTranslate2 wrote. Or one of
+            several `*.decoder.yml` of Marian.
         output: a new directory. It appears whole or not at all.
         **options: arguments of the loader, such as `target_language`.
 

@@ -50,6 +50,8 @@ class LargeFiles(NamedTuple):
 def stay_on_disk(settings: Settings) -> bool:
     """Whether the training files of a run stay on disk: where they are large, mixed or filtered."""
     if settings.disk_options or len(settings.train) > 2:
+        for file in settings.train:
+            check_is_file(file)
         return True
     return are_large(settings) and not explain_lists(settings)
 
@@ -285,7 +287,9 @@ class _Reader:
 
     def pairs(self) -> Iterator[Pair]:
         """Yields the pairs with text on both sides."""
-        for files in self.files:
+        for number, files in enumerate(self.files):
+            if number:  # the same lines divided in another way are other corpora
+                self.digest.update(b"%d\0" % self.count)
             yield from self._read(*files)
 
     def _read(self, *files: str) -> Iterator[Pair]:

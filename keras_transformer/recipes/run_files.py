@@ -89,6 +89,11 @@ def check_directory(path: str | PathLike[str]) -> None:
     raise ValueError(f"{name}: there is no such directory. Check the path")
 
 
+def is_decoder_file(path: str | PathLike[str]) -> bool:
+    """Whether `path` is a file of Marian's settings, one of several in its directory."""
+    return Path(path).suffix == ".yml" and Path(path).is_file()
+
+
 def check_run(path: str | PathLike[str]) -> None:
     """Raises `ValueError` unless `path` is the directory of a run with a model."""
     path = Path(path)
@@ -187,6 +192,13 @@ def student_settings(teacher: str | PathLike[str], **given: Any) -> Settings:
     if own.model == "recurrent":  # the student is a Transformer, of the sizes of its preset
         kept = {n: v for n, v in kept.items() if n not in ("model", "d_model", *RECURRENT_ONLY)}
     kept |= {name: getattr(own, name) for name in VOCABULARY}
+    if "train" in given:  # the teacher's corpora may be others
+        kept = {name: v for name, v in kept.items() if not name.startswith("mixing_")}
+    elif len(own.train) > 2:
+        raise ValueError(
+            f"`train` must be given, the files of one corpus, because {os.fspath(teacher)} learned "
+            f"from {len(own.train) // 2}. Received: none"
+        )
     fast = f"fast-{own.preset.removeprefix('fast-')}"
     if fast not in PRESETS and not given.keys() & {"preset", "num_decoder_layers"}:
         raise ValueError(

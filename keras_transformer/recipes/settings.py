@@ -363,6 +363,9 @@ class Settings:
         for name in self.disk_options if not on_disk else ():
             rule = f"`{name}` needs two files of `train`, `format` 'text' and no `both_directions`"
             raise self._refusal(rule, name, "train", "format", "both_directions")
+        for name in ("mixing_weights", "mixing_temperature") if len(self.train) < 4 else ():
+            if getattr(self, name) != FIELDS[name].default:
+                raise self._refusal(f"`{name}` needs several corpora in `train`", name, "train")
         if self.mixing_weights and self.mixing_temperature != 1:
             rule = "give `mixing_weights` or `mixing_temperature`, not both"
             raise self._refusal(rule, "mixing_weights", "mixing_temperature")

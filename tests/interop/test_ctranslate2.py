@@ -496,6 +496,16 @@ def test_old_files_say_their_settings_in_variables(right, tmp_path):
     assert model.norm_epsilon == 1e-5
 
 
+def test_old_files_whose_users_give_the_start_are_refused(right, tmp_path):
+    def change(arrays):
+        arrays["user_decoder_start_tokens"] = np.int8(1)
+
+    directory = wrong_directory(right, tmp_path / "old", change, version=5)
+    (directory / "config.json").unlink()
+    with pytest.raises(ValueError, match="model.bin: `user_decoder_start_tokens` must be false"):
+        load_ctranslate2(directory, tokenization="characters")
+
+
 BOTH = ("num_heads", "pre_norm", "activation", "embeddings_merge", "alignment_layer")
 BOTH += ("alignment_heads",)
 

@@ -250,7 +250,6 @@ def test_symbols_and_sources_without_an_end_come_back(tmp_path):
     [
         ("window", {"window": 3}),
         ("position", {"position": ALiBi()}),
-        ("position", {"position": RelativePositionBias()}),
         (
             "position",
             {
@@ -266,6 +265,12 @@ def test_a_setting_without_a_home_is_refused_by_name(name, options, tmp_path):
     with pytest.raises(ValueError, match=f"`{name}` must be one that CTranslate2 can hold"):
         save_ctranslate2(our_translator(3, **options), tmp_path / "made")
     assert os.listdir(tmp_path) == []
+
+
+def test_relative_positions_are_refused_as_not_written(tmp_path):
+    with pytest.raises(ValueError, match="are not written, though CTranslate2 has those of T5"):
+        save_ctranslate2(our_translator(3, position=RelativePositionBias()), tmp_path / "made")
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(

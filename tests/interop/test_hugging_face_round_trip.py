@@ -154,6 +154,14 @@ def tagged(tokenizer):
     return Translator(**{**translator.settings, "source_tag": "<2de>"})
 
 
+def test_codes_that_only_hugging_face_takes_off_first_are_told(tokenizer, tmp_path):
+    tokenizer = SentencePieceTokenizer.train(
+        TEXTS * 5, vocab_size=60, shrink_to_fit=True, user_defined_symbols=[">>fra<<"]
+    )
+    with pytest.warns(UserWarning, match=r"has \['>>fra<<'\] and no `leading_tags`: Hugging Face"):
+        save_hugging_face(translator_of(tokenizer), tmp_path / "model")
+
+
 def test_tags_of_any_form_come_back(tagged, tmp_path):
     with pytest.warns(UserWarning, match="puts no tag before a text: begin each with '<2de>'"):
         save_hugging_face(tagged, tmp_path / "model")

@@ -12,7 +12,7 @@ from keras_transformer.interop import load_marian
 from keras_transformer.interop.marian import convert_name
 from keras_transformer.interop.weights import read_weights
 from keras_transformer.layers import PositionalEncoding
-from keras_transformer.recipes.imported import find_system
+from keras_transformer.recipes.imported import find_system, import_model
 from keras_transformer.text import SentencePieceTokenizer
 
 pytest.importorskip("ctranslate2")
@@ -284,6 +284,9 @@ def test_a_folder_of_a_training_is_read_by_the_names_in_its_paths(tmp_path):
     with pytest.raises(ValueError, match=r"or a single \*\.decoder\.yml; give the path of one, or"):
         load_marian(tmp_path, tokenization="characters")
     assert load_marian(last, tokenization="characters").search.beam_size == 5
+    assert find_system(last) == "marian"
+    import_model(last, tmp_path / "run", tokenization="characters")
+    assert (tmp_path / "run" / "model.keras").exists()
     (tmp_path / "vocab.yml").unlink()
     with pytest.raises(ValueError, match="must hold 'vocab.yml', which .* a path; copy it there"):
         load_marian(last, tokenization="characters")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import BeamSearch, GreedySearch, Transformer
+from keras_transformer.decoding import Shortlist
 from keras_transformer.interop import resize_vocabulary
 from keras_transformer.interop.resizing import kept_ids
 from keras_transformer.interop.token_rows import NEVER
@@ -197,3 +198,14 @@ def test_a_resized_translator_keeps_every_setting():
     own = ("model", "source_tokenizer", "target_tokenizer", "search")
     for name, value in translator.settings.items():
         assert name in own or getattr(resized, name) == value, name
+
+
+def test_a_shortlist_of_the_old_ids_is_left_out_with_a_warning():
+    old, new = SymbolTokenizer.train(["b a c"]), SymbolTokenizer.train(["x a b"])
+    translator = translator_of(old)
+    shortlist = Shortlist.learn([[4, 5]], [[4, 6]], old.vocab_size, old.vocab_size)
+    translator = Translator(**{**translator.settings, "shortlist": shortlist})
+    assert new.vocab_size == old.vocab_size  # so that the old one would fit
+    with pytest.warns(UserWarning, match="the resized translator has no shortlist"):
+        resized = resize_vocabulary(translator, new)
+    assert resized.shortlist is None

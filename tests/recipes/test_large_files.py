@@ -49,6 +49,26 @@ def test_files_are_large_by_their_bytes_where_a_corpus_serves(
         stay_on_disk(Settings.from_preset(train=("nowhere", files[1]), backend="tensorflow"))
 
 
+def test_several_corpora_stay_on_disk_and_their_lines_stay_in_each(files, tmp_path):
+    given = {"backend": "tensorflow"}
+    with pytest.raises(ValueError, match="nowhere: there is no such file"):
+        stay_on_disk(Settings.from_preset(train=(*files, files[0], "nowhere"), **given))
+    digests = set()
+    for cut in (80, 120):  # the same lines in the same order
+        parts = []
+        for number, bounds in enumerate((slice(cut), slice(cut, None))):
+            for side, file in zip("ab", files, strict=True):
+                parts.append(str(tmp_path / f"{cut}-{number}.{side}"))
+                lines = [*open_lines(file)][bounds]
+                Path(parts[-1]).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        settings = Settings.from_preset(train=parts, **given)
+        assert stay_on_disk(settings)
+        found = read_large_files(settings, tmp_path / str(cut))
+        assert (found.num_pairs, len(found.files)) == (200, 2)
+        digests.add(found.digest)
+    assert len(digests) == 2
+
+
 def test_large_files_that_are_read_into_lists_say_why(files, tmp_path, capsys, monkeypatch):
     table = str(tmp_path / "pairs.tsv")
     Path(table).write_text("".join(f"a {n}\tb {n}\n" for n in range(200)), encoding="utf-8")

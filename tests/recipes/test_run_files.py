@@ -126,6 +126,15 @@ def test_a_student_is_as_its_teacher_but_for_the_layers_and_what_is_given(teache
     assert student_settings(teacher("fast-tiny")).preset == "fast-tiny"
 
 
+def test_the_student_of_several_corpora_is_given_one(teacher, tmp_path):
+    files = [str(tmp_path / name) for name in ("a", "b")]
+    run = teacher(train=files * 2, mixing_weights=(1, 4))
+    with pytest.raises(ValueError, match="`train` must be given, the files of one corpus, because"):
+        student_settings(run)
+    found = student_settings(run, train=files)
+    assert (found.train, found.mixing_weights) == (tuple(files), ())
+
+
 def test_the_student_of_a_recurrent_model_is_a_transformer(teacher):
     run = teacher("mini", model="recurrent", cell="gru", d_model=30, dropout=0.2)
     found = student_settings(run)

@@ -154,6 +154,8 @@ FOUR = ("a.en", "a.de", "b.en", "b.de")
             "give `mixing_weights` or `mixing_temperature`, not both",
         ),
         (dict(train="a", mixing_temperature=5), "`mixing_temperature` needs two files of `train`"),
+        (dict(TEXT, mixing_temperature=5), "`mixing_temperature` needs several corpora"),
+        (dict(TEXT, mixing_weights=4), "`mixing_weights` needs several corpora"),
         (dict(TEXT, right_to_left=True), "`right_to_left` needs a `format` of symbols"),
         (
             dict(train="a", format="scan", separate_vocabularies=True),
