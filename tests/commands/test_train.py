@@ -213,6 +213,7 @@ def stop(output, number, *given, **environment):
 @pytest.mark.slow
 def test_killed_and_stopped_it_goes_on_and_ends_with_the_bits_of_a_whole_run(tmp_path):
     job = [*write_words(tmp_path, 300), *SMALL, "--measure-every", 3, "--epochs", 6]
+    job += ["--beam-size", 1]
     status, printed_at_once = finish(*job, "--output", tmp_path / "whole")
     assert status == 0, printed_at_once
     for number in (signal.SIGKILL, signal.SIGTERM):
@@ -317,22 +318,16 @@ def test_a_run_on_four_devices_goes_on_and_learns_as_on_one(tmp_path, no_tensorf
     parts = ["--data-parallel", 2, "--model-parallel", 2]
     runs = {"one": [], "four": parts}
     for name, options in runs.items():
-        for epochs in (1, 2):
+        for epochs in (1, 2) if options else (2,):
             more = [*options, "--output", tmp_path / name, "--epochs", epochs]
             status, printed = finish(*job, *more, **environment)
             assert status == 0, printed
-        assert "Going on from epoch 1" in printed
+    assert "Going on from epoch 1" in printed
     losses = []
     for name in runs:
         with open(tmp_path / name / "history.csv", newline="", encoding="utf-8") as file:
             losses.append([float(row["val_loss"]) for row in csv.DictReader(file)])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)  # rows of padding, other sums
-    status, printed = finish(*job, "--model-parallel", 8, "--output", tmp_path / "x", **environment)
-    assert status == 1
-    assert "--num-heads must be a multiple of --model-parallel, 8" in printed
-    status, printed = finish(*job, "--data-parallel", 9, "--output", tmp_path / "x", **environment)
-    assert status == 1
-    assert "9, must be the number of devices" in printed
 
 
 EIGHT = ["--data-parallel", 2, "--model-parallel", 4, "--num-heads", 4]
@@ -382,14 +377,8 @@ def test_a_run_on_jax_starts_from_another(tmp_path, without_tensorflow):
     assert min(abs(losses[1][0] - loss) for loss in losses[0]) < 1e-3
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param("tensorflow", marks=pytest.mark.slow),
-        pytest.param("jax", marks=pytest.mark.long),
-        pytest.param("torch", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_recurrent_run_is_stopped_by_a_signal_and_goes_on(tmp_path, no_tensorflow, backend):
     pytest.importorskip(backend)
     environment = {"KERAS_BACKEND": backend}
