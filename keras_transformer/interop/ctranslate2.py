@@ -20,6 +20,7 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION_BIAS,
     Place,
     places,
+    relative_bias,
     variable_shapes,
 )
 from keras_transformer.interop.ctranslate2_settings import (
@@ -38,6 +39,7 @@ from keras_transformer.interop.tokenizers import (
 )
 from keras_transformer.interop.vocabulary_files import read_ctranslate2_vocabulary
 from keras_transformer.interop.weights import build_with, weight_shapes
+from keras_transformer.layers import RelativePositionBias
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text.piece_ids import NAMED_CODE, is_tag
@@ -263,6 +265,9 @@ def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[T
     missing = [name for name in expected if name not in file and name not in optional]
     known = {*expected, *(f"{name}_scale" for name in expected)}
     known |= {f"{side}/{POSITIONS}" for side in ("encoder", "decoder")}
+    if isinstance(model.position, RelativePositionBias):
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            known |= {relative_bias(side, layer) for layer in range(stack.num_layers)}
     unknown = [
         name
         for name, stored in file.items()

@@ -68,11 +68,18 @@ def inside_stack(name: str, stack: Stack, d_model: int) -> tuple[str, int]:
     if layer == "final_norm":
         return f"{side}/layer_norm/{KINDS[kind]}", 0
     part, sublayer = rest
+    if kind == "bucket_bias":
+        return relative_bias(side, 0), 0
     if part.endswith("_residual"):
         part = PARTS[part.removesuffix("_residual")]
         return f"{side}/{layer}/{part}/layer_norm/{KINDS[kind]}", 0
     linear, begin = locate_linear(part, sublayer, stack, d_model)
     return f"{side}/{layer}/{PARTS[part]}/{linear}/{KINDS[kind]}", begin
+
+
+def relative_bias(side: str, layer: int) -> str:
+    """Returns the variable of T5's position bias, which all layers of a side have alike."""
+    return f"{side}/layer_{layer}/self_attention/relative_attention_bias"
 
 
 def locate_linear(part: str, sublayer: str, stack: Stack, d_model: int) -> tuple[str, int]:

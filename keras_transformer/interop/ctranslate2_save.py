@@ -20,6 +20,7 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION,
     PROJECTION_BIAS,
     places,
+    relative_bias,
 )
 from keras_transformer.interop.files import shown
 from keras_transformer.interop.token_rows import NEVER
@@ -227,7 +228,8 @@ def check_settings(translator: Translator) -> None:
     if model.window is not None:
         refused["window"] = model.window
     position = model.position
-    is_held = isinstance(position, (AddedPosition, RotaryPositionalEncoding))
+    held = (AddedPosition, RotaryPositionalEncoding, RelativePositionBias)
+    is_held = isinstance(position, held)
     if not is_held or getattr(position, "scaling", None) == "yarn":
         refused["position"] = position
     if activation_number(model.encoder) is None:
@@ -240,11 +242,6 @@ def check_settings(translator: Translator) -> None:
             refused[f"{side}_tokenizer.lowercase"] = True
         if tokenizer.normalization != "identity":
             refused[f"{side}_tokenizer.normalization"] = tokenizer.normalization
-    if isinstance(position, RelativePositionBias):
-        raise ValueError(
-            "`position` must be added or rotary: relative positions are not written, though "
-            f"CTranslate2 has those of T5. Received: position={position!r:.200}"
-        )
     for name, value in refused.items():
         raise ValueError(
             f"`{name}` must be one that CTranslate2 can hold, which it cannot. "
@@ -275,12 +272,17 @@ def make_spec(model: Transformer, specs: Any) -> Any:
         if position.scaling == "linear":
             linear = specs.attention_spec.RotaryScalingType.Linear
             options |= {"rotary_scaling_type": linear, "rotary_scaling_factor": position.factor}
+    options["relative_attention_bias"] = isinstance(position, RelativePositionBias)
     encoder, decoder = model.encoder, model.decoder
     kinds = specs.transformer_spec
     spec = kinds.TransformerSpec(
         kinds.TransformerEncoderSpec(encoder.num_layers, encoder.num_heads, **options),
         kinds.TransformerDecoderSpec(decoder.num_layers, decoder.num_heads, **options),
     )
+    if isinstance(position, RelativePositionBias):
+        for layer in (*spec.encoder.layer, *spec.decoder.layer):
+            distance = np.int32(position.max_distance)
+            layer.self_attention.relative_attention_max_distance = distance
     spec.encoder.scale_embeddings = spec.decoder.scale_embeddings = model.scale_embeddings
     return spec
 
@@ -309,6 +311,10 @@ def collect_variables(translator: Translator) -> dict[str, np.ndarray]:
         never = {*translator.search.suppressed_ids, model.pad_id, model.bos_id} - {model.eos_id}
         bias[sorted(never)] = NEVER
         found[PROJECTION_BIAS] = bias
+    if isinstance(model.position, RelativePositionBias):
+        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            for layer in range(1, stack.num_layers):
+                found[relative_bias(side, layer)] = found[relative_bias(side, 0)]
     if isinstance(model.position, PositionalEncoding):
         longest = model.limit_lengths(translator.max_source_length, translator.max_length)
         length = max(LONGEST_INPUT, translator.max_source_length, longest)

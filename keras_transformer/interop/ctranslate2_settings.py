@@ -20,11 +20,13 @@ from keras_transformer.interop.ctranslate2_form import (
     POSITIONS,
     PROJECTION,
     PROJECTION_BIAS,
+    relative_bias,
 )
 from keras_transformer.interop.files import checked_flag, checked_number, read_json, shown
 from keras_transformer.layers import (
     LearnedPositionalEncoding,
     PositionalEncoding,
+    RelativePositionBias,
     RotaryPositionalEncoding,
 )
 
@@ -52,7 +54,7 @@ READ = re.compile(
     r"(encoder|decoder)/(num_heads|pre_norm|activation|scale_embeddings|embeddings_merge|alibi|"
     r"start_from_zero_embedding|embeddings(_0)?/multiply_by_sqrt_depth|"
     r"layer_[0-9]+/(self_)?attention/(num_heads_kv|head_dim|queries_scale)|"
-    r"layer_[0-9]+/self_attention/rotary_[a-z_]+)"
+    r"layer_[0-9]+/self_attention/(rotary_[a-z_]+|relative_attention_max_distance))"
 )
 WITHOUT_EFFECT = re.compile(
     r"(encoder|decoder)/(multi_query_attention|alignment_layer|alignment_heads|scale_alibi|"
@@ -308,6 +310,8 @@ def position_words(position: Any) -> str:
 
 def side_position(file: CTranslate2File, side: str, d_model: int) -> Any:
     """Returns the positions of one side."""
+    if relative_bias(side, 0) in file:
+        return read_relative_positions(file, side)
     rotary = {read_rotary(file, name) for name in attentions(file, side) if "self" in name}
     if rotary != {None}:
         if len(rotary) > 1:
@@ -347,6 +351,28 @@ def recognize_sinusoids(table: np.ndarray) -> PositionalEncoding | None:
         else:
             return PositionalEncoding(**options)
     return None
+
+
+def read_relative_positions(file: CTranslate2File, side: str) -> RelativePositionBias:
+    """Returns the positions of T5, or raises `ValueError` where a layer has others."""
+    names = [name for name in attentions(file, side) if "self" in name]
+    first = relative_bias(side, 0)
+    distance = setting(file, f"{names[0]}/relative_attention_max_distance", 128)
+    for layer, name in enumerate(names):
+        bias = relative_bias(side, layer)
+        own = setting(file, f"{name}/relative_attention_max_distance", 128)
+        if bias not in file or not same(file, first, bias) or own != distance:
+            raise ValueError(
+                f"{file.path}: {bias} and its distance must be those of layer 0, since one "
+                "`RelativePositionBias` serves all layers. Received: others"
+            )
+    shape = file[first].shape
+    if len(shape) != 2 or not shape[0]:
+        raise ValueError(f"{file.path}: {first} must have 2 axes. Received: shape={shape}")
+    try:
+        return RelativePositionBias(shape[0], distance)
+    except ValueError as error:
+        raise ValueError(f"{file.path}: {first}: {error}") from None
 
 
 def read_rotary(file: CTranslate2File, attention: str) -> tuple[float, float] | None:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.layers import Decoder, LearnedPositionalEncoding
+from keras_transformer.layers import Decoder, LearnedPositionalEncoding, RelativePositionBias
 from keras_transformer.layers.stack import Stack
 from keras_transformer.lora import has_lora, merge_lora
 from keras_transformer.models import Transformer
@@ -45,6 +45,11 @@ def weight_shapes(model: Transformer) -> dict[str, tuple[int, ...]]:
         if isinstance(model.position, LearnedPositionalEncoding):
             rows = (model.position.max_length, d_model)
             shapes[f"{side}_positions/position_vectors"] = rows
+        if isinstance(model.position, RelativePositionBias):
+            buckets = (model.position.num_buckets, stack.num_heads)
+            part = "self_attention" if isinstance(stack, Decoder) else "attention"
+            first = f"{stack.name}/layer_0/{part}"  # which the other layers share
+            shapes[f"{first}/{stack.name}_position/bucket_bias"] = buckets
         for index in range(stack.num_layers):
             shapes |= _layer_shapes(f"{stack.name}/layer_{index}", stack, d_model)
         if stack.norm_first:

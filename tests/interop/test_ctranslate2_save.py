@@ -36,6 +36,7 @@ from tests.interop.ctranslate2_models import (  # noqa: E402
     their_scores,
     their_search,
 )
+from tests.interop.weight_files import ctranslate2_of  # noqa: E402
 
 NEVER = ["<pad>", "<s>"]  # what our search never writes
 UNEQUAL = {
@@ -75,6 +76,12 @@ MODELS = {
         ),
         "activation": "sigmoid",
     },
+    "positions of T5": {
+        "position": RelativePositionBias(num_buckets=8, max_distance=12),
+        "norm_first": True,
+        "joint": False,
+        "num_decoder_heads": 3,
+    },
 }
 SIZES = {"num_layers", "num_heads", "d_ff", "name"}  # of both sides, which their own replace
 
@@ -85,6 +92,7 @@ QUICK = {  # of the default run: those with the most options
         "geglu, unequal sides",
         "shared heads, rotary",
         "norm of embeddings, unscaled",
+        "positions of T5",
     ],
     "searched": ["pre-norm, separate, untied"],
 }
@@ -116,6 +124,18 @@ def test_ctranslate2_computes_the_same_and_the_way_back_gives_equal_bits(name, t
     }
     for side in ("source_tokenizer", "target_tokenizer"):
         assert getattr(again, side).to_bytes() == getattr(translator, side).to_bytes()
+
+
+def test_layers_with_positions_of_their_own_are_refused(tmp_path):
+    translator = our_translator(4, **MODELS["positions of T5"])
+    save_ctranslate2(translator, tmp_path / "made")
+    path = tmp_path / "made" / "model.bin"
+    file = CTranslate2File(path)
+    arrays = {name: file.read(name) for name in file}
+    other = "decoder/layer_1/self_attention/relative_attention_bias"
+    path.write_bytes(ctranslate2_of({**arrays, other: arrays[other] + 1}))
+    with pytest.raises(ValueError, match=f"{other} and its distance must be those of layer 0"):
+        load_ctranslate2(tmp_path / "made", tokenization="characters")
 
 
 @pytest.mark.parametrize("name", models("searched"))
@@ -265,12 +285,6 @@ def test_a_setting_without_a_home_is_refused_by_name(name, options, tmp_path):
     with pytest.raises(ValueError, match=f"`{name}` must be one that CTranslate2 can hold"):
         save_ctranslate2(our_translator(3, **options), tmp_path / "made")
     assert os.listdir(tmp_path) == []
-
-
-def test_relative_positions_are_refused_as_not_written(tmp_path):
-    with pytest.raises(ValueError, match="are not written, though CTranslate2 has those of T5"):
-        save_ctranslate2(our_translator(3, position=RelativePositionBias()), tmp_path / "made")
-    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from keras_transformer.interop import resize_vocabulary
 from keras_transformer.interop.resizing import kept_ids
 from keras_transformer.interop.token_rows import NEVER
 from keras_transformer.interop.weights import read_weights
+from keras_transformer.layers import RelativePositionBias
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer, SymbolTokenizer
 from tests.backends import array, randomise
@@ -28,7 +29,11 @@ def translator_of(old, new=None, search=None, **options):
     return Translator(model, old, new, **options)
 
 
-OPTIONS = {"tied": {}, "untied, bias": {"tie_output": False, "logits_bias": True}}
+OPTIONS = {
+    "tied": {},
+    "untied, bias": {"tie_output": False, "logits_bias": True},
+    "positions of T5": {"position": RelativePositionBias()},
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)

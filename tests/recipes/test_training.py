@@ -133,6 +133,25 @@ def test_a_run_on_large_files_ends_with_the_bits_of_one_on_lists(
     assert json.loads(prepared.read_text(encoding="utf-8"))["report"]["num_pairs"] == 200
 
 
+@pytest.mark.slow
+def test_a_run_on_two_corpora_has_three_times_the_tokens_and_goes_on(
+    corpus, whole, tmp_path, plainly, monkeypatch
+):
+    monkeypatch.setattr(training, "finish_run", lambda *given: None)
+    monkeypatch.setattr(training, "NUM_SAMPLES", 0)
+    settings = small(corpus, train=2 * small(corpus).train, mixing_weights=(1, 2))
+    train(settings, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "CheckLoss", lambda: Stop(epoch=1))
+        with pytest.raises(KeyboardInterrupt):
+            train(settings, tmp_path / "run")
+    train(settings, tmp_path / "run")
+    ours, theirs = weights_of(tmp_path / "run"), weights_of(tmp_path / "whole")
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    mixed, once = (float(rows_of(path)[0]["tokens"]) for path in (tmp_path / "run", whole))
+    assert mixed == 3 * once
+
+
 def test_it_ends_with_every_file_and_the_figures(stopped):
     output, made = stopped
     names = {file.name for file in output.iterdir()}
