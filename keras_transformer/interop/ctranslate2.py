@@ -266,8 +266,8 @@ def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[T
     known = {*expected, *(f"{name}_scale" for name in expected)}
     known |= {f"{side}/{POSITIONS}" for side in ("encoder", "decoder")}
     if isinstance(model.position, RelativePositionBias):
-        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
-            known |= {relative_bias(side, layer) for layer in range(stack.num_layers)}
+        for stack in (model.encoder, model.decoder):
+            known |= {relative_bias(stack.name, layer) for layer in range(stack.num_layers)}
     unknown = [
         name
         for name, stored in file.items()

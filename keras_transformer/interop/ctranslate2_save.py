@@ -312,9 +312,9 @@ def collect_variables(translator: Translator) -> dict[str, np.ndarray]:
         bias[sorted(never)] = NEVER
         found[PROJECTION_BIAS] = bias
     if isinstance(model.position, RelativePositionBias):
-        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for stack in (model.encoder, model.decoder):
             for layer in range(1, stack.num_layers):
-                found[relative_bias(side, layer)] = found[relative_bias(side, 0)]
+                found[relative_bias(stack.name, layer)] = found[relative_bias(stack.name, 0)]
     if isinstance(model.position, PositionalEncoding):
         longest = model.limit_lengths(translator.max_source_length, translator.max_length)
         length = max(LONGEST_INPUT, translator.max_source_length, longest)

@@ -309,8 +309,11 @@ def checked_tokenizers(translator: Translator) -> list[SentencePieceTokenizer]:
                     f"tokenizer does nothing of that kind. Received: {name}="
                     f"{getattr(tokenizer, name)!r}"
                 )
-    codes = list(filter(LANGUAGE_CODE.fullmatch, source.tags))
-    if codes and not source.leading_tags:
+    codes = [] if source.leading_tags else list(filter(LANGUAGE_CODE.fullmatch, source.tags))
+    written = source.tokenize(codes).to_list() if codes else []
+    # Text becomes those of `user_defined_symbols`, and no others.
+    codes = [code for code, ids in zip(codes, written, strict=True) if source.tag_id(code) in ids]
+    if codes:
         warnings.warn(
             f"the source tokenizer has {shown(codes[:3])} and no `leading_tags`: Hugging Face's "
             "Marian tokenizer takes a code off the beginning of a text first. "

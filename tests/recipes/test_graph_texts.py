@@ -103,9 +103,9 @@ def call_here(function, items, *_):
 @pytest.mark.parametrize(
     ("mixing", "counts"),
     [
-        ({}, (60, 5)),
+        pytest.param({}, (60, 5), marks=pytest.mark.slow),
         ({"mixing_weights": (1, 2)}, (60, 10)),
-        ({"mixing_temperature": 1e9}, (60, 60)),
+        pytest.param({"mixing_temperature": 1e9}, (60, 60), marks=pytest.mark.slow),
     ],
 )
 def test_several_corpora_are_mixed_as_their_weights_say(mixing, counts, tmp_path, monkeypatch):
