@@ -22,7 +22,13 @@ from keras_transformer.interop.ctranslate2_form import (
     PROJECTION_BIAS,
     relative_bias,
 )
-from keras_transformer.interop.files import checked_flag, checked_number, read_json, shown
+from keras_transformer.interop.files import (
+    checked_flag,
+    checked_integer,
+    checked_number,
+    read_json,
+    shown,
+)
 from keras_transformer.layers import (
     LearnedPositionalEncoding,
     PositionalEncoding,
@@ -358,6 +364,8 @@ def read_relative_positions(file: CTranslate2File, side: str) -> RelativePositio
     names = [name for name in attentions(file, side) if "self" in name]
     first = relative_bias(side, 0)
     distance = setting(file, f"{names[0]}/relative_attention_max_distance", 128)
+    # A layer has a table of so many numbers.
+    checked_integer(file.path, f"{side} relative_attention_max_distance", distance, 1, 2**16)
     for layer, name in enumerate(names):
         bias = relative_bias(side, layer)
         own = setting(file, f"{name}/relative_attention_max_distance", 128)

@@ -136,6 +136,12 @@ def test_layers_with_positions_of_their_own_are_refused(tmp_path):
     path.write_bytes(ctranslate2_of({**arrays, other: arrays[other] + 1}))
     with pytest.raises(ValueError, match=f"{other} and its distance must be those of layer 0"):
         load_ctranslate2(tmp_path / "made", tokenization="characters")
+    far = "encoder/layer_0/self_attention/relative_attention_max_distance"
+    path.write_bytes(ctranslate2_of({**arrays, far: np.int32(2**31 - 1)}))
+    with pytest.raises(
+        ValueError, match="relative_attention_max_distance` must be an integer from"
+    ):
+        load_ctranslate2(tmp_path / "made", tokenization="characters")
 
 
 @pytest.mark.parametrize("name", models("searched"))
