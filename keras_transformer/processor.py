@@ -12,7 +12,8 @@ def processor_features() -> list[str]:
     True
     """
     found = np.show_config(mode="dicts")["SIMD Extensions"]
-    return [*found["baseline"], *found["found"]]
+    # NumPy leaves out a list that is empty.
+    return [*found.get("baseline", []), *found.get("found", [])]
 
 
 def processor_kind() -> str:

@@ -16,10 +16,14 @@ from keras_transformer.processor import processor_kind as kind_of_this_processor
         (["SSE", "SSE2", "SSE3"], ["AVX2", "AVX512F", "AVX512CD"], "AVX-512", "rows"),
         (["SSE", "SSE2", "SSE3"], ["SSSE3", "SSE41"], "other", "rows"),
         (["NEON", "NEON_FP16", "ASIMD"], ["ASIMDHP"], "other", "rows"),
+        (["X86_V2"], [], "other", "rows"),
+        (["X86_V2", "X86_V3"], [], "AVX2", "columns"),
     ],
 )
 def test_the_processor_decides(baseline, found, kind, layout, monkeypatch):
-    extensions = {"SIMD Extensions": {"baseline": baseline, "found": found}}
+    lists = {"baseline": baseline, "found": found}
+    # NumPy leaves out a list that is empty.
+    extensions = {"SIMD Extensions": {name: names for name, names in lists.items() if names}}
     monkeypatch.setattr(np, "show_config", lambda mode: extensions)
     assert kind_of_this_processor() == kind
     assert of_this_processor() == layout
