@@ -412,9 +412,14 @@ class IdFunctions(tf.Module):
         self, source_ids: tf.Tensor, search: Search, options: dict[str, tf.Tensor]
     ) -> DecodeResult:
         if self.shortlist is not None:
-            special = {self.model.pad_id, self.model.bos_id, self.model.eos_id}
+            always = {self.model.pad_id, self.model.bos_id, self.model.eos_id}
+            always.update(search.allowed_ids or ())
+            # A row that only fills the batch would count the first text again.
+            fills = tf.reduce_all(source_ids == source_ids[:1], axis=1)
+            fills &= tf.range(tf.shape(source_ids)[0]) > 0
+            texts = tf.where(fills[:, None], self.model.pad_id, source_ids)
             options["candidate_ids"] = self.shortlist.candidate_ids(
-                source_ids, sorted(special), options.get("prefix_ids")
+                texts, sorted(always), options.get("prefix_ids")
             )
         with given_barrier(barrier if self.jit_compile else None):
             return self.model.generate(source_ids, search, self.max_length, **options)

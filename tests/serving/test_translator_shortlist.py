@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_transformer.decoding import Shortlist
+from keras_transformer.decoding import GreedySearch, Shortlist
 from keras_transformer.serving import Translator, export_onnx, load
 from keras_transformer.serving.model_card import read_card
 from tests.serving.trained import OPTIONS, answer, translator, words
@@ -42,6 +42,30 @@ def test_what_is_left_out_is_not_written_and_what_a_call_asks_for_is():
     own = with_shortlist(shortlist=narrow)
     assert set("".join([*own(["gfed"]), *own(["g"])])) <= set("ABC")
     assert own.translate(["gfed"], prefixes=["G"])[0][0][0].startswith("G")
+
+
+def test_allowed_tokens_are_always_candidates():
+    letters = translator().source_tokenizer
+    number = letters.vocab_size
+    never = Shortlist(np.zeros((number, 1)), np.zeros((number, 1)), [], vocab_size=number, size=1)
+    search = GreedySearch(allowed_ids=letters.tokenize(["FG"]).to_list()[0], min_length=2)
+    own, whole = (with_shortlist(search=search, shortlist=each) for each in (never, None))
+    assert own(["gfed"]) == whole(["gfed"])
+    assert set(own(["gfed"])[0]) <= set("FG") and own(["gfed"])[0]
+
+
+def test_rows_that_fill_a_batch_do_not_count(monkeypatch):
+    own, met = with_shortlist(), []
+    find = Shortlist.candidate_ids
+    monkeypatch.setattr(
+        Shortlist,
+        "candidate_ids",
+        lambda self, ids, *further: met.append(ids.numpy().tolist()) or find(self, ids, *further),
+    )
+    functions = own.id_functions
+    first, second = own.source_tokenizer.tokenize(["ab", "cd"]).to_list()
+    functions._generate_rows(tf.constant([first, second, first]), functions.search, {})
+    assert met == [[first, second, [own.model.pad_id] * len(first)]]
 
 
 def test_an_export_keeps_the_shortlist(tmp_path, export_only):
