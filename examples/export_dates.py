@@ -20,13 +20,13 @@ from pathlib import Path
 os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.serving import export_onnx
 
 PAGE = Path(__file__).with_name("translate_dates.html")
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of pieces
+USER_DEFINED = 4  # the kind of a piece that is never split
 
 
 def main():
@@ -43,37 +43,37 @@ def main():
 
 
 def write_page(translator, output):
-    """Writes the model, the pieces and the page for a translator with lossless vocabularies."""
+    """Writes the model, the pieces and the page for a translator with lossless BPE vocabularies."""
     tokenizers = {"source": translator.source_tokenizer, "target": translator.target_tokenizer}
-    for side, tokenizer in tokenizers.items():
-        if not getattr(tokenizer, "lossless", False):
-            raise ValueError(
-                f"the page reads lossless SentencePiece vocabularies. Received: {side} {tokenizer}"
-            )
+    pieces = {side: list_pieces(side, tokenizer) for side, tokenizer in tokenizers.items()}
+    for name, plain in {"source_tag": None, "target_tag": None, "source_eos": True}.items():
+        if (value := getattr(translator, name)) != plain:
+            raise ValueError(f"the page needs `{name}` to be {plain}. Received: {name}={value!r}")
     export_onnx(translator, output)
-    pieces = {side: list_pieces(tokenizer.model) for side, tokenizer in tokenizers.items()}
     text = json.dumps(pieces, ensure_ascii=False)
     (output / "pieces.json").write_text(text, encoding="utf-8")
     shutil.copyfile(PAGE, output / "index.html")
 
 
-def list_pieces(model):
-    """The text, the score and the kind of each piece."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    kinds = (
-        (processor.is_unknown, UNKNOWN),
-        (processor.is_control, CONTROL),
-        (processor.is_unused, UNUSED),
-        (processor.is_byte, BYTE),
-    )
-    return [
-        [
-            processor.id_to_piece(index),
-            processor.get_score(index),
-            next((kind for is_kind, kind in kinds if is_kind(index)), NORMAL),
-        ]
-        for index in range(processor.get_piece_size())
-    ]
+def list_pieces(side, tokenizer):
+    """The text, the score and the kind of each piece, as the page reads them."""
+    if not getattr(tokenizer, "lossless", False) or tokenizer.reverse:
+        raise ValueError(
+            f"the page reads lossless SentencePiece vocabularies. Received: {side} {tokenizer}"
+        )
+    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.model)
+    spec = model.trainer_spec
+    if spec.model_type != spec.BPE:
+        raise ValueError(
+            "the page joins pieces as `model_type='bpe'` does. Received: a vocabulary of the "
+            f"{side} of type {spec.ModelType.Name(spec.model_type).lower()!r}"
+        )
+    symbols = [each.piece for each in model.pieces if each.type == USER_DEFINED]
+    if symbols:
+        raise ValueError(
+            f"the page reads no user-defined symbols. Received: {symbols[:3]} of the {side}"
+        )
+    return [[each.piece, each.score, each.type] for each in model.pieces]
 
 
 if __name__ == "__main__":

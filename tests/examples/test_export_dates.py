@@ -17,6 +17,13 @@ from keras_transformer.text import SentencePieceTokenizer
 
 TEXTS = ["Friday, November 20, 2026", "  7/4/99 ", "\ue000a \u2581 né 🙂", "Saturday 2026-11-21"]
 
+OPTIONS = {
+    "search": GreedySearch(),
+    "max_length": 12,
+    "max_source_length": 64,
+    "jit_compile": False,
+}
+
 
 @pytest.fixture
 def runtime():
@@ -69,8 +76,7 @@ def translator():
     )
     keras.utils.set_random_seed(8)
     model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=32, num_heads=4, d_ff=64)
-    options = {"search": GreedySearch(), "max_length": 12, "jit_compile": False}
-    return Translator(model, tokenizer, **options)
+    return Translator(model, tokenizer, **OPTIONS)
 
 
 @pytest.mark.slow
@@ -93,11 +99,34 @@ def test_the_page_translates_as_the_translator(runtime, browser, serve, translat
     script = "return document.getElementById('target').textContent"
     assert browser.execute_script(script).split("\n") == translator(TEXTS)
 
+    browser.execute_script("arguments[0].value = arguments[1]", source, f"{TEXTS[0]}\n{'x' * 99}")
+    browser.find_element("id", "translate").click()
+    wait.until(lambda _: state.text.startswith("a line may have 64 tokens. Received: "))
+    assert browser.execute_script(script) == translator(TEXTS[:1])[0]
+
+
+def untrained(**settings):
+    """A translator of a vocabulary with these settings, over a model without training."""
+    settings = {"lossless": True, **settings}
+    tokenizer = SentencePieceTokenizer.train(TEXTS * 9, 330, shrink_to_fit=True, **settings)
+    model = Transformer(tokenizer.vocab_size, num_layers=1, d_model=8, num_heads=2, d_ff=8)
+    return tokenizer, model
+
 
 @pytest.mark.slow
-def test_another_vocabulary_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({"lossless": False}, {}, "lossless SentencePiece.*source Sentence"),
+        ({"model_type": "unigram"}, {}, "'bpe'.*of the source of type 'unigram'"),
+        ({"user_defined_symbols": ["<x>"]}, {}, "no user-defined symbols.*'<x>'"),
+        ({}, {"source_eos": False}, "`source_eos` to be True.*False"),
+    ],
+)
+def test_what_the_page_reads_otherwise_is_refused(settings, options, message, tmp_path):
     from export_dates import write_page
-    from tests.serving.trained import translator as of_letters
 
-    with pytest.raises(ValueError, match="lossless SentencePiece.*source Character"):
-        write_page(of_letters(), tmp_path / "page")
+    tokenizer, model = untrained(**settings)
+    with pytest.raises(ValueError, match=message):
+        write_page(Translator(model, tokenizer, **OPTIONS, **options), tmp_path / "page")
+    assert not (tmp_path / "page").exists()
