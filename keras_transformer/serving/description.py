@@ -24,6 +24,7 @@ def describe_export(path: str | os.PathLike[str]) -> dict[str, Any]:
         `texts`: what the model card says of them, or None without a card;
         `layout`: the layout of its matrices and the kind of processor that wrote it, as
         {"layout": "rows", "processor": "AVX-512"}, or None when no card says it;
+        `quantization`: "int8", or None for matrices that are not quantized;
         `bytes`: the size of all files;
         `operations`: their names, sorted;
         `tensorflow_text`: the oldest version of TF Text that has them, or None when TensorFlow
@@ -59,12 +60,14 @@ def describe_export(path: str | os.PathLike[str]) -> dict[str, Any]:
             for key, kind in sides[side].items():
                 print(f"  {arrow} {key:<15} {kind}")
     card = read_card(path)
-    texts, layout = card.get("texts"), card.get("layout")
+    texts, layout, quantization = map(card.get, ("texts", "layout", "quantization"))
     for side, sentences in (texts or {}).items():
         print(f"{side}: {' '.join(sentences)}")
     if layout:
         layout = {"layout": layout, "processor": card.get("processor")}
-        print("Matrices in {layout}, written on a processor of kind {processor}.".format(**layout))
+        matrices = f"Matrices of {quantization}" if quantization else "Matrices"
+        written = "in {layout}, written on a processor of kind {processor}.".format(**layout)
+        print(matrices, written)
     print(f"{len(operations)} operations: {', '.join(sorted(operations))}")
     written_by = f"TensorFlow {meta_graph.meta_info_def.tensorflow_version}"
     print(f"Written by {written_by}: runs with that or a later one", end="")
@@ -73,6 +76,7 @@ def describe_export(path: str | os.PathLike[str]) -> dict[str, Any]:
         "signatures": signatures,
         "texts": texts,
         "layout": layout,
+        "quantization": quantization,
         "bytes": size,
         "operations": sorted(operations),
         "tensorflow_text": oldest,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What the card says of itself, which a user's card may not say.
 OWN_FIELDS = {"model", "search", "vocabulary", "limits", "jit_compile", "operations", "versions"}
 OWN_FIELDS |= {"texts", "split_sentences", "separator", "source_tag", "target_tag"}
-OWN_FIELDS |= {"source_eos", "layout", "processor", "shortlist"}
+OWN_FIELDS |= {"source_eos", "layout", "processor", "shortlist", "quantization"}
 CANDIDATES, PROBES = 200, 20  # how many pieces of a vocabulary are tried, and read together
 
 
@@ -105,6 +105,7 @@ def model_card(
         "target_tag": translator.target_tag,
         "source_eos": translator.source_eos,
         "jit_compile": translator.jit_compile,
+        "quantization": translator.quantize,
         "layout": translator.id_functions.layout,
         "processor": processor_kind(),  # of this machine, whose layout is the default
         "shortlist": shortlist_sizes(translator.shortlist),

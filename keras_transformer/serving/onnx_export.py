@@ -95,11 +95,6 @@ def export_onnx(
     quantization = arguments.one_of("quantization", quantization, (None, "int8"))
     arguments.boolean("strings", strings)
     card = checked_card(card)
-    if "quantization" in card:
-        raise ValueError(
-            "`card` must not have 'quantization', which the export says itself. "
-            f"Received: card={card!r:.200}"
-        )
     with new_directory(path) as written:
         check_search(translator)
         if strings:
@@ -116,7 +111,7 @@ def export_onnx(
         write_portable_files(written, translator)
         with open(os.path.join(written, CARD), "w", encoding="utf-8") as file:
             own = model_card(translator, card, sorted(list_onnx_operations(model.graph)))
-            own["quantization"] = quantization
+            own["quantization"] = quantization  # of the file, not of the translator
             file.write(json.dumps(own, indent=2, ensure_ascii=False) + "\n")
 
 

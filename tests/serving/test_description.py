@@ -6,7 +6,7 @@ import re
 from keras_transformer.processor import processor_kind
 from keras_transformer.serving import describe_export, description
 from keras_transformer.serving.description import how_to_call
-from keras_transformer.serving.model_card import text_conventions
+from keras_transformer.serving.model_card import read_card, text_conventions
 from tests.serving.trained import translator
 
 
@@ -25,6 +25,7 @@ def test_the_description_names_signatures_operations_and_what_runs_them(exported
     assert described["texts"] == text_conventions(translator())
     kind = processor_kind()
     assert described["layout"] == {"layout": "rows", "processor": kind}
+    assert described["quantization"] is None
     assert described["tensorflow_text"] is None  # characters need TensorFlow alone
     assert "Substr" in described["operations"]
     files = [file for file in exported.rglob("*") if file.is_file()]
@@ -62,3 +63,10 @@ def test_a_card_without_a_layout_is_described(exported, capsys, monkeypatch):
     assert described["layout"] is None
     assert described["texts"] is None
     assert "Matrices" not in capsys.readouterr().out
+
+
+def test_a_quantized_export_says_so(exported, capsys, monkeypatch):
+    card = {**read_card(exported), "quantization": "int8"}
+    monkeypatch.setattr(description, "read_card", lambda path: card)
+    assert describe_export(exported)["quantization"] == "int8"
+    assert "Matrices of int8 in rows, written on" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
-from keras_transformer.serving.model_card import text_conventions
+from keras_transformer.serving.model_card import model_card, text_conventions
 from keras_transformer.text import (
     CharacterTokenizer,
     SentencePieceTokenizer,
@@ -99,12 +99,19 @@ def test_the_card_says_what_was_given_and_what_the_export_is(exported):
     assert "TopKV2" in card["operations"]
     assert card["limits"]["max_source_length"] == 32
     assert card["split_sentences"] is False
+    assert card["quantization"] is None
     assert card["texts"] == text_conventions(translator())
     assert card["separator"] == " "
 
 
+def test_the_card_of_a_quantized_translator_says_so():
+    own = translator()
+    quantized = Translator(own.model, own.source_tokenizer, quantize="int8", jit_compile=False)
+    assert model_card(quantized, {}, [])["quantization"] == "int8"
+
+
 @pytest.mark.parametrize(
-    "card", [["list"], {"data": {1, 2}}, "text", {"scores": float("nan")}, {"search": "mine"}]
+    "card", [["list"], {"data": {1, 2}}, "text", {"scores": float("nan")}, {"quantization": "int4"}]
 )
 def test_a_card_that_json_cannot_hold_is_refused_before_anything_is_written(card, tmp_path):
     with pytest.raises(ValueError, match="`card` must be a dictionary of what JSON can hold"):

@@ -90,11 +90,6 @@ def test_sampling_is_refused_with_the_reason(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_card_that_says_the_quantization_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="must not have 'quantization'"):
-        export_onnx(translator(), tmp_path / "x", card={"quantization": "int4"})
-
-
 def test_another_quantization_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`quantization` must be one of.*'int4'"):
         export_onnx(translator(), tmp_path / "x", quantization="int4")
