@@ -14,7 +14,11 @@ from keras_transformer.text.tokenizer import Tokenizer
 
 
 def resize_vocabulary(
-    translator: Translator, tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
+    translator: Translator,
+    tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer | None = None,
+    *,
+    verbose: bool = True,
 ) -> Translator:
     """Returns a translator with another vocabulary, whose model knows the pieces of the old one.
 
@@ -30,6 +34,7 @@ def resize_vocabulary(
         translator: a `Translator` of a `Transformer`; it stays as it is.
         tokenizer: the new tokenizer of the sources.
         target_tokenizer: that of the targets; `tokenizer` when None.
+        verbose: whether to print how many rows stay, are new and are left out.
 
     Returns:
         A `Translator` with the settings of the old one and a model of its own. It has no shortlist:
@@ -46,7 +51,9 @@ def resize_vocabulary(
     >>> from keras_transformer.text import SymbolTokenizer
     >>> model = Transformer(7, num_layers=1, d_model=8, num_heads=2, d_ff=16)
     >>> translator = Translator(model, SymbolTokenizer.train(["a b c"]))
-    >>> resize_vocabulary(translator, SymbolTokenizer.train(["a b c d"])).model.vocab_size
+    >>> resized = resize_vocabulary(translator, SymbolTokenizer.train(["a b c d"]))
+    resize_vocabulary: 7 rows stay, 1 new, 0 left out
+    >>> resized.model.vocab_size
     8
     """
     new = tokenizer, tokenizer if target_tokenizer is None else target_tokenizer
@@ -69,6 +76,10 @@ def resize_vocabulary(
     special = {name: getattr(new[1], name) for name in ("pad_id", "bos_id", "eos_id")}
     resized = Transformer.from_config({**model.get_config(), **sizes, **special})
     resized.build()
+    if verbose:
+        for name, *pair in zip(sizes, old[-len(sizes) :], new[-len(sizes) :], strict=True):
+            side = "" if is_joint else f" {name.partition('_')[0]}"
+            print(f"resize_vocabulary:{side} {count_rows(*pair)}")
     weights = read_weights(model)
     assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
     search = translator.search.with_ids(kept_ids(old[1], new[1]))
@@ -88,6 +99,12 @@ def kept_ids(old: Tokenizer, new: Tokenizer) -> dict[int, int]:
     places = {piece: index for index, piece in enumerate(new.vocabulary)}
     ids = {index: places[piece] for index, piece in enumerate(old.vocabulary) if piece in places}
     return ids | {getattr(old, name): getattr(new, name) for name in SPECIAL}
+
+
+def count_rows(old: Tokenizer, new: Tokenizer) -> str:
+    """Says how many rows of a vocabulary stay, are new and are left out."""
+    stay = len({*kept_ids(old, new).values()})
+    return f"{stay:,} rows stay, {new.vocab_size - stay:,} new, {old.vocab_size - stay:,} left out"
 
 
 def check_one_vocabulary(source: Tokenizer, target: Tokenizer) -> None:

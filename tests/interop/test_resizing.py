@@ -63,6 +63,19 @@ def test_pieces_that_stay_keep_their_rows_and_new_ones_get_the_mean_of_their_par
     ]
 
 
+def test_the_rows_that_change_are_told(capsys):
+    old, new, other = (SymbolTokenizer.train([text]) for text in ("b a c", "x a b y", "b"))
+    resize_vocabulary(translator_of(old), new)
+    assert capsys.readouterr().out == "resize_vocabulary: 6 rows stay, 2 new, 1 left out\n"
+    resize_vocabulary(translator_of(old, new), new, other)
+    assert capsys.readouterr().out == (
+        "resize_vocabulary: source 6 rows stay, 2 new, 1 left out\n"
+        "resize_vocabulary: target 5 rows stay, 0 new, 3 left out\n"
+    )
+    resize_vocabulary(translator_of(old), new, verbose=False)
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("search", [GreedySearch, BeamSearch])
 def test_a_search_has_the_new_ids_and_drops_tokens_that_are_gone(search):
     old = search(min_length=2, allowed_ids=[9, 4, 7], suppressed_ids=[5, 4])
