@@ -11,9 +11,7 @@ from keras_transformer.decoding.search import IMPOSSIBLE, LARGEST_LENGTH_PENALTY
 from keras_transformer.serving.id_functions import CompiledFunction, IdFunctions
 from keras_transformer.serving.saved_model import tensorflow_path
 from keras_transformer.serving.segments import Segments, SegmentSplitter
-from keras_transformer.text.strings import without_edges
-from keras_transformer.text.tags import TaggedTexts, with_tags
-from keras_transformer.text.tokenizer import Tokenizer
+from keras_transformer.text.tokenizer import TaggedTexts, Tokenizer, with_tags
 
 
 def per_text(dtype: tf.DType, name: str | None = None) -> tf.TensorSpec:
@@ -534,3 +532,17 @@ class StringFunctions(tf.Module):
         model = self.id_functions.model
         eos = tf.fill([tokens.nrows(), count], model.eos_id)
         return tf.concat([tokens, eos], axis=1).to_tensor(model.pad_id)
+
+
+def without_edges(
+    strings: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the bytes of pieces (rows, length) without white space at the edges of a piece.
+
+    `starts` and `ends` are those of each piece in `strings` (rows,), the byte behind its last.
+    """
+    strings = tf.broadcast_to(strings[:, None], tf.shape(starts))
+    pieces = tf.strings.substr(strings, starts, ends - starts)
+    right = tf.strings.length(tf.strings.regex_replace(pieces, r"[\s\v]+$", ""))
+    left = tf.strings.length(tf.strings.regex_replace(pieces, r"^[\s\v]+", ""))
+    return tf.minimum(ends - left, starts + right), starts + right

@@ -1,4 +1,4 @@
-"""Python text and TensorFlow strings: what goes in is made valid UTF-8, whatever it was."""
+"""Python text on its way to TensorFlow: it is checked, made valid UTF-8, and a string tensor."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -75,22 +75,3 @@ def _constant(strings: Any) -> tf.Tensor:
 def string_constant(strings: Iterable[str]) -> tf.Tensor:
     """Returns a constant of strings; NumPy's own would lose a NUL at the end."""
     return tf.constant(np.array([text.encode() for text in strings], dtype=object), tf.string)
-
-
-def valid_utf8(strings: tf.Tensor) -> tf.Tensor:
-    """Returns the string tensor with each invalid byte sequence replaced by U+FFFD."""
-    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
-
-
-def without_edges(
-    strings: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the bytes of pieces (rows, length) without white space at the edges of a piece.
-
-    `starts` and `ends` are those of each piece in `strings` (rows,), the byte behind its last.
-    """
-    strings = tf.broadcast_to(strings[:, None], tf.shape(starts))
-    pieces = tf.strings.substr(strings, starts, ends - starts)
-    right = tf.strings.length(tf.strings.regex_replace(pieces, r"[\s\v]+$", ""))
-    left = tf.strings.length(tf.strings.regex_replace(pieces, r"^[\s\v]+", ""))
-    return tf.minimum(ends - left, starts + right), starts + right

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_transformer.batches.token_store import TokenStore
-from keras_transformer.text.strings import string_tensor, valid_utf8
-from keras_transformer.text.tags import with_first
+from keras_transformer.text.strings import string_tensor
+from keras_transformer.text.tokenizer import valid_utf8, with_first
 
 TEXTS_PER_CALL = 4096
 SECONDS_BETWEEN_LINES = 5.0

@@ -1,6 +1,7 @@
-"""What the tokenizers have in common: special ids, one file, and calls that run in the graph."""
+"""What the tokenizers have in common: special ids, tags, one file, and calls in the graph."""
 
 import abc
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple, Self
@@ -13,15 +14,9 @@ from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.atomic_files import write_atomically
 from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
-from keras_transformer.text.strings import string_tensor, valid_utf8
-from keras_transformer.text.tags import (
-    CutTexts,
-    TaggedTexts,
-    cut_leading_tags,
-    tag_ids,
-    with_first,
-)
+from keras_transformer.text.strings import string_constant, string_tensor
 
+CODE = "(?s:>>.*?<<)"  # as OPUS-MT writes a language code, in the vocabulary or not
 TAGS_SHOWN = 5  # in an error
 
 
@@ -51,6 +46,38 @@ class TextsWithOffsets(NamedTuple):
     texts: tf.Tensor
     starts: tf.Tensor
     ends: tf.Tensor
+
+
+class CutTexts(NamedTuple):
+    """Texts without the tag that they begin with.
+
+    Attributes:
+        ids: int32 (batch,), the id of the tag, -1 where there is none.
+        sizes: int32 (batch,), the bytes of the tag.
+        texts: string (batch,), what follows it.
+    """
+
+    ids: tf.Tensor
+    sizes: tf.Tensor
+    texts: tf.Tensor
+
+
+class TaggedTexts(NamedTuple):
+    """Texts, and the tags that stand before them.
+
+    Attributes:
+        texts: string (texts,), valid UTF-8, without a tag that they begin with.
+        tags: int32 (texts,), the id of each tag, -1 for none; None where no text has one.
+        begins: int32 (texts,), where `texts` begin in what was given, in bytes.
+    """
+
+    texts: tf.Tensor
+    tags: tf.Tensor | None
+    begins: tf.Tensor
+
+    def gather_tags(self, texts: tf.Tensor) -> tf.Tensor | None:
+        """Returns the tags of segments, which belong to `texts` (segments,)."""
+        return None if self.tags is None else tf.gather(self.tags, texts)
 
 
 class Tokenizer(abc.ABC):
@@ -129,13 +156,27 @@ class Tokenizer(abc.ABC):
             )
         return self._first[tag]
 
-    def tag_ids(self, tags: tf.Tensor) -> tf.Tensor:
-        """Returns the id of each of `tags`, strings (batch,), as int32; -1 for an unknown one."""
-        return tag_ids(tags, self._first, -1)
+    def tag_ids(self, tags: tf.Tensor, unknown: int = -1) -> tf.Tensor:
+        """Returns the id of each of `tags`, strings (batch,), as int32, or `unknown`."""
+        if not self._first:
+            return tf.fill(tf.shape(tags), unknown)
+        same = tags[:, None] == string_constant(self._first)[None]  # -> (batch, tags)
+        ids = tf.gather(tf.constant([*self._first.values()], tf.int32), tf.argmax(same, axis=1))
+        return tf.where(tf.reduce_any(same, axis=1), ids, unknown)
 
     def cut_leading_tags(self, strings: tf.Tensor) -> CutTexts:
-        """Returns the `CutTexts` of valid UTF-8 strings (batch,), whatever `leading_tags` says."""
-        return cut_leading_tags(strings, self._first, self.unk_id)
+        """Returns the `CutTexts` of valid UTF-8 strings (batch,), whatever `leading_tags` says.
+
+        A tag is one of `tags`, the longest that fits. What stands between `>>` and `<<` is one too,
+        with `unk_id` where it is not among them.
+        """
+        longest_first = sorted(self._first, key=len, reverse=True)
+        pattern = "|".join([CODE, *map(escape, longest_first)])
+        rest = tf.strings.regex_replace(strings, f"^(?:{pattern})", "", replace_global=False)
+        sizes = tf.strings.length(strings) - tf.strings.length(rest)
+        cut = tf.strings.substr(strings, tf.zeros_like(sizes), sizes)
+        ids = self.tag_ids(cut, self.unk_id)
+        return CutTexts(tf.where(sizes > 0, ids, -1), sizes, rest)
 
     def read_tags(
         self, strings: tf.Tensor, default: int | None = None, asked: tf.Tensor | None = None
@@ -327,6 +368,29 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def from_payload(cls, options: dict[str, Any], payload: bytes) -> Self:
         """Rebuilds a tokenizer from its options and payload."""
+
+
+def valid_utf8(strings: tf.Tensor) -> tf.Tensor:
+    """Returns the string tensor with each invalid byte sequence replaced by U+FFFD."""
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+
+
+def with_tags(tokens: tf.RaggedTensor, tags: tf.Tensor | None) -> tf.RaggedTensor:
+    """Returns ragged tokens (rows, length) behind the tags (rows,) of those that have one."""
+    return tokens if tags is None else with_first(tokens, tags, tags >= 0)
+
+
+def with_first(rows: tf.RaggedTensor, first: tf.Tensor, has_first: tf.Tensor) -> tf.RaggedTensor:
+    """Returns int32 rows (batch, length) that begin with `first` (batch,), where they have it."""
+    before = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(first, has_first), tf.cast(has_first, tf.int64)
+    )
+    return tf.concat([before, rows.with_row_splits_dtype(tf.int64)], axis=1)
+
+
+def escape(text: str) -> str:
+    """Returns a pattern of RE2 that matches `text` alone."""
+    return re.sub(r"([!-/:-@\[-^`{-~])", r"\\\1", text)
 
 
 def ragged_ids(ids: Ids, vocab_size: int, unk_id: int) -> tf.RaggedTensor:
