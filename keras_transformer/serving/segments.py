@@ -1,4 +1,4 @@
-"""Divides texts into segments, which the model reads at once: whole texts, sentences, or less."""
+"""Divides texts into segments, which the model reads at once, and joins their translations."""
 
 from typing import NamedTuple
 
@@ -27,6 +27,29 @@ class Segments(NamedTuple):
     texts: tf.Tensor
     first: tf.Tensor
     refused: tf.Tensor
+
+    def join(self, strings: tf.Tensor, separator: str) -> tf.Tensor:
+        """Returns the strings of texts (texts, ...) from those of segments, (segments, ...)."""
+        parts = tf.strings.join([self.separators(strings, separator), strings])
+        return tf.strings.unsorted_segment_join(parts, self.texts, tf.size(self.refused))
+
+    def first_bytes(self, strings: tf.Tensor, separator: str) -> tf.Tensor:
+        """Returns where the string of each segment begins in its text's, int32 (segments,)."""
+        separators = tf.strings.length(self.separators(strings, separator))
+        ends = tf.cumsum(separators + tf.strings.length(strings), exclusive=True)
+        first = tf.boolean_mask(ends, self.first)
+        return ends - tf.gather(first, self.texts) + separators
+
+    def separators(self, strings: tf.Tensor, separator: str) -> tf.Tensor:
+        """Returns what comes before the string of each segment, (segments, ...).
+
+        Nothing comes before the first of a text that is not empty, and nothing before an empty one.
+        """
+        some = strings != ""
+        before = tf.cumsum(tf.cast(some, tf.int32), exclusive=True)
+        first = tf.boolean_mask(before, self.first)  # one for each text, in order
+        follows = before > tf.gather(first, self.texts)
+        return tf.where(follows & some, separator, "")
 
 
 class LocatedSegments(NamedTuple):

@@ -354,7 +354,7 @@ class StringFunctions(tf.Module):
             *self.id_functions.align_ids.map(inputs, specs, self._written_pieces)
         )
         is_piece = tf.sequence_mask(written.counts, longest)
-        before = self._bytes_before(segments, written.translations)[:, None]
+        before = segments.first_bytes(written.translations, self.separator)[:, None]
         positions = tf.maximum(written.positions - text_starts[:, None], 0)
         read_starts, read_ends = without_edges(
             located.strings,
@@ -374,7 +374,7 @@ class StringFunctions(tf.Module):
             for name, column in columns.items()
         }
         return {
-            "translation": self._join(segments, written.translations),
+            "translation": segments.join(written.translations, self.separator),
             **{name: column.to_tensor(-1) for name, column in columns.items()},
             "truncated": segments.refused,
         }
@@ -460,31 +460,8 @@ class StringFunctions(tf.Module):
         worst = tf.math.unsorted_segment_min(scores, segments.texts, count)
         none = refused[:, None] | (worst <= IMPOSSIBLE / 2)
         scores = tf.math.unsorted_segment_sum(scores, segments.texts, count)
-        joined = self._join(segments, translations)
+        joined = segments.join(translations, self.separator)
         return Hypotheses(tf.where(none, "", joined), tf.where(none, IMPOSSIBLE, scores))
-
-    def _join(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
-        """The translations of texts from those of segments, (segments, ...)."""
-        parts = tf.strings.join([self._separators(segments, translations), translations])
-        return tf.strings.unsorted_segment_join(parts, segments.texts, tf.size(segments.refused))
-
-    def _separators(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
-        """What comes before each translation, (segments, ...).
-
-        Nothing comes before the first translation of a text, and nothing before an empty one.
-        """
-        some = translations != ""
-        before = tf.cumsum(tf.cast(some, tf.int32), exclusive=True)
-        first = tf.boolean_mask(before, segments.first)  # one for each text, in order
-        follows = before > tf.gather(first, segments.texts)
-        return tf.where(follows & some, self.separator, "")
-
-    def _bytes_before(self, segments: Segments, translations: tf.Tensor) -> tf.Tensor:
-        """Where the translation of each segment begins in that of its text, int32 (segments,)."""
-        separators = tf.strings.length(self._separators(segments, translations))
-        ends = tf.cumsum(separators + tf.strings.length(translations), exclusive=True)
-        first = tf.boolean_mask(ends, segments.first)
-        return ends - tf.gather(first, segments.texts) + separators
 
     def _by_sentence(self, text: tf.Tensor) -> tf.Tensor:
         """The default of `split_sentences` for each text, bool (texts,)."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_transformer.serving.segments import SegmentSplitter
+from keras_transformer.serving.segments import Segments, SegmentSplitter
 from keras_transformer.serving.sentences import find_sentences
 from keras_transformer.text import (
     CharacterTokenizer,
@@ -196,3 +196,23 @@ def test_nothing_is_lost_and_no_text_changes_another(texts, sizes):
             assert segments == [text]
         if segments is None:
             assert len(text) > max_segments  # at least one token goes into each
+
+
+@pytest.mark.parametrize("separator", [" ", "", "·—·"])
+def test_parts_without_a_translation_are_joined_by_nothing(separator):
+    parts = [["", "x", "", "éy", ""], ["", ""], ["a"], ["b", "", "c"]]
+    segments = Segments(
+        None,
+        tf.repeat(tf.range(4), [5, 2, 1, 3]),
+        tf.constant([number == 0 for row in parts for number in range(len(row))]),
+        tf.zeros([4], tf.bool),
+    )
+    flat = tf.constant([part for row in parts for part in row])
+    joined = [text.decode() for text in segments.join(flat, separator).numpy()]
+    assert joined == [separator.join(part for part in row if part) for row in parts]
+    starts = iter(segments.first_bytes(flat, separator).numpy())
+    for text, row in zip(joined, parts, strict=True):
+        for part, start in zip(row, starts, strict=False):
+            assert text.encode()[start:].startswith(part.encode())
+    both = segments.join(tf.stack([flat, flat], axis=1), separator).numpy()
+    assert [row[0].decode() for row in both] == [row[1].decode() for row in both] == joined

@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from keras_transformer import GreedySearch, Transformer
 from keras_transformer.serving import Translator
-from keras_transformer.serving.segments import Segments
-from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text import CharacterTokenizer, SentencePieceTokenizer
 from tests.backends import randomise
 from tests.serving.trained import OPTIONS, log_prob_of, translator, words
@@ -135,35 +133,6 @@ def test_a_text_has_no_hypothesis_that_one_of_its_parts_has_not():
     assert answer["scores"][0, 1:].tolist() == [-1e9, -1e9]
     assert (answer["scores"][1] > -1e8).all()
     assert len(translator().translate([long], max_length=3, prefixes=["ABC"])[0]) == 1
-
-
-@pytest.mark.parametrize("separator", [" ", "", "·—·"])
-def test_parts_without_a_translation_are_joined_by_nothing(separator):
-    parts = [["", "x", "", "éy", ""], ["", ""], ["a"], ["b", "", "c"]]
-    segments = Segments(
-        None,
-        tf.repeat(tf.range(4), [5, 2, 1, 3]),
-        tf.constant([number == 0 for row in parts for number in range(len(row))]),
-        tf.zeros([4], tf.bool),
-    )
-    tokenizer = translator().source_tokenizer
-    functions = StringFunctions(
-        translator().id_functions,
-        tokenizer,
-        tokenizer,
-        max_segments=4,
-        separator=separator,
-        split_sentences=False,
-    )
-    flat = tf.constant([part for row in parts for part in row])
-    joined = [text.decode() for text in functions._join(segments, flat).numpy()]
-    assert joined == [separator.join(part for part in row if part) for row in parts]
-    starts = iter(functions._bytes_before(segments, flat).numpy())
-    for text, row in zip(joined, parts, strict=True):
-        for part, start in zip(row, starts, strict=False):
-            assert text.encode()[start:].startswith(part.encode())
-    both = functions._join(segments, tf.stack([flat, flat], axis=1)).numpy()
-    assert [row[0].decode() for row in both] == [row[1].decode() for row in both] == joined
 
 
 def test_a_prefix_longer_than_the_model_reads_is_refused():
