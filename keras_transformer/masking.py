@@ -1,6 +1,6 @@
 """Boolean attention masks, True where a query may attend: made, combined, read and attached."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -379,6 +379,18 @@ def one_mask(
     """
     mask = combine_masks(*masks)
     return (None if values is None else zero_masked(values, mask)), mask
+
+
+class BlockMasks(NamedTuple):
+    """The masks of one call of a layer or a stack; None allows everything.
+
+    The padding masks have Keras's implicit ones in them. An encoder has no memory.
+    """
+
+    padding_mask: PaddingMask | None  # (batch, length)
+    attention_mask: AttentionMask | None  # (batch, query, key)
+    memory_padding_mask: PaddingMask | None = None  # (batch, source)
+    memory_attention_mask: AttentionMask | None = None  # (batch, target, source)
 
 
 def dtype_name(tensor: Tensor) -> str:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
-from keras_transformer.layers.decoder_layer import DecoderLayer, DecoderMasks
+from keras_transformer.layers.decoder_layer import DecoderLayer
 from keras_transformer.layers.stack import Stack
+from keras_transformer.masking import BlockMasks, one_mask
 
 
 class DecoderStates(NamedTuple):
@@ -89,12 +90,9 @@ class Decoder(Stack):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns one vector for each target position."""
-        (inputs, memory), masks = DecoderMasks.combine(
-            (inputs, padding_mask, mask, inputs_mask),
-            (memory, memory_padding_mask, memory_mask),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = BlockMasks(padding_mask, attention_mask, memory_padding_mask, memory_attention_mask)
         return self.run(inputs, memory, masks=masks, training=training)
 
     def inspect(
@@ -110,12 +108,9 @@ class Decoder(Stack):
     ) -> DecoderStates:
         """Returns `DecoderStates`: what `call` returns, and what each layer does on the way."""
         (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
-        (inputs, memory), masks = DecoderMasks.combine(
-            (inputs, padding_mask, mask),
-            (memory, memory_padding_mask, memory_mask),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = BlockMasks(padding_mask, attention_mask, memory_padding_mask, memory_attention_mask)
         outputs, states = self.run_inspected(inputs, memory, masks=masks, training=training)
         return DecoderStates(outputs, *map(list, zip(*states, strict=True)))
 

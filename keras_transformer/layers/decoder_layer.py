@@ -1,6 +1,5 @@
 """One layer of the decoder: causal self-attention, attention to the memory, feed-forward."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import keras
@@ -9,7 +8,7 @@ from keras import ops
 from keras_transformer.arguments import AttentionMask, BeamPaths, PaddingMask, Shape, Tensor
 from keras_transformer.layers.attention import visible_slots
 from keras_transformer.layers.block import Block, checked_vectors
-from keras_transformer.masking import boolean_mask, one_mask, zero_masked
+from keras_transformer.masking import BlockMasks, boolean_mask, one_mask, zero_masked
 
 
 class DecoderLayerStates(NamedTuple):
@@ -27,33 +26,6 @@ class DecoderLayerStep(NamedTuple):
     cache: tuple[Tensor, Tensor]  # keys and values with this position, as from `start_cache`
     # Over the memory, float32 (batch, heads, rows / batch, source); None without one.
     attention_weights: Tensor | None
-
-
-class DecoderMasks(NamedTuple):
-    """The masks of one call, Keras's implicit ones included; None allows everything."""
-
-    padding_mask: PaddingMask | None  # (batch, target)
-    memory_padding_mask: PaddingMask | None  # (batch, source)
-    attention_mask: AttentionMask | None  # (batch, target, target)
-    memory_attention_mask: AttentionMask | None  # (batch, target, source)
-
-    @classmethod
-    def combine(
-        cls,
-        inputs: Sequence[Tensor | PaddingMask | None],
-        memory: Sequence[Tensor | PaddingMask | None],
-        *,
-        attention_mask: AttentionMask | None,
-        memory_attention_mask: AttentionMask | None,
-    ) -> tuple[tuple[Tensor, Tensor | None], "DecoderMasks"]:
-        """Returns the pair of inputs and memory as `one_mask` does, and the masks of the call.
-
-        `inputs` and `memory` are each a tensor, or None, and then its padding masks.
-        """
-        target, padding_mask = one_mask(*inputs)
-        source, memory_padding_mask = one_mask(*memory)
-        own = cls(padding_mask, memory_padding_mask, attention_mask, memory_attention_mask)
-        return (target, source), own
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -146,12 +118,9 @@ class DecoderLayer(Block):
         memory_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        (inputs, memory), masks = DecoderMasks.combine(
-            (inputs, padding_mask, mask, inputs_mask),
-            (memory, memory_padding_mask, memory_mask),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = BlockMasks(padding_mask, attention_mask, memory_padding_mask, memory_attention_mask)
         states = self.transform(inputs, memory, masks=masks, training=training)
         return self.attach_mask(states.outputs, mask=masks.padding_mask)
 
@@ -168,12 +137,9 @@ class DecoderLayer(Block):
     ) -> DecoderLayerStates:
         """Returns `DecoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs, memory), (mask, memory_mask) = self.read_inputs(inputs, memory)
-        (inputs, memory), masks = DecoderMasks.combine(
-            (inputs, padding_mask, mask),
-            (memory, memory_padding_mask, memory_mask),
-            attention_mask=attention_mask,
-            memory_attention_mask=memory_attention_mask,
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        memory, memory_padding_mask = one_mask(memory, memory_padding_mask, memory_mask)
+        masks = BlockMasks(padding_mask, attention_mask, memory_padding_mask, memory_attention_mask)
         states = self.transform(inputs, memory, masks=masks, training=training, with_weights=True)
         return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding_mask))
 
@@ -182,7 +148,7 @@ class DecoderLayer(Block):
         inputs: Tensor,
         memory: Tensor | None = None,
         *,
-        masks: DecoderMasks,
+        masks: BlockMasks,
         training: bool | None,
         with_weights: bool = False,
     ) -> DecoderLayerStates:

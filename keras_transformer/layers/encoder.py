@@ -5,8 +5,9 @@ from typing import NamedTuple
 import keras
 
 from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
-from keras_transformer.layers.encoder_layer import EncoderLayer, EncoderMasks
+from keras_transformer.layers.encoder_layer import EncoderLayer
 from keras_transformer.layers.stack import Stack
+from keras_transformer.masking import BlockMasks, one_mask
 
 
 class EncoderStates(NamedTuple):
@@ -68,9 +69,8 @@ class Encoder(Stack):
         inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the memory: one vector for each position."""
-        inputs, masks = EncoderMasks.combine(
-            inputs, padding_mask, mask, inputs_mask, attention_mask=attention_mask
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        masks = BlockMasks(padding_mask, attention_mask)
         return self.run(inputs, masks=masks, training=training)
 
     def inspect(
@@ -82,9 +82,8 @@ class Encoder(Stack):
     ) -> EncoderStates:
         """Returns `EncoderStates`: what `call` returns, and what each layer does on the way."""
         (inputs,), (mask,) = self.read_inputs(inputs)
-        inputs, masks = EncoderMasks.combine(
-            inputs, padding_mask, mask, attention_mask=attention_mask
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        masks = BlockMasks(padding_mask, attention_mask)
         outputs, states = self.run_inspected(inputs, masks=masks, training=training)
         return EncoderStates(outputs, *map(list, zip(*states, strict=True)))
 

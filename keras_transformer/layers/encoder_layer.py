@@ -6,7 +6,7 @@ import keras
 
 from keras_transformer.arguments import AttentionMask, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block, checked_vectors
-from keras_transformer.masking import one_mask
+from keras_transformer.masking import BlockMasks, one_mask
 
 
 class EncoderLayerStates(NamedTuple):
@@ -14,24 +14,6 @@ class EncoderLayerStates(NamedTuple):
 
     outputs: Tensor  # (batch, length, d_model)
     attention_weights: Tensor | None  # float32 (batch, heads, query, key)
-
-
-class EncoderMasks(NamedTuple):
-    """The masks of one call, Keras's implicit one included; None allows everything."""
-
-    padding_mask: PaddingMask | None  # (batch, length)
-    attention_mask: AttentionMask | None  # (batch, query, key)
-
-    @classmethod
-    def combine(
-        cls,
-        inputs: Tensor,
-        *padding_masks: PaddingMask | None,
-        attention_mask: AttentionMask | None,
-    ) -> tuple[Tensor, "EncoderMasks"]:
-        """Returns `inputs` as `one_mask` does, and the masks of the call."""
-        inputs, padding_mask = one_mask(inputs, *padding_masks)
-        return inputs, cls(padding_mask, attention_mask)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -107,9 +89,8 @@ class EncoderLayer(Block):
         inputs_mask: PaddingMask | None = None,
     ) -> Tensor:
         """Returns the transformed positions."""
-        inputs, masks = EncoderMasks.combine(
-            inputs, padding_mask, mask, inputs_mask, attention_mask=attention_mask
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask, inputs_mask)
+        masks = BlockMasks(padding_mask, attention_mask)
         states = self.transform(inputs, masks=masks, training=training)
         return self.attach_mask(states.outputs, mask=masks.padding_mask)
 
@@ -122,9 +103,8 @@ class EncoderLayer(Block):
     ) -> EncoderLayerStates:
         """Returns `EncoderLayerStates`: what `call` returns, and the attention weights."""
         (inputs,), (mask,) = self.read_inputs(inputs)
-        inputs, masks = EncoderMasks.combine(
-            inputs, padding_mask, mask, attention_mask=attention_mask
-        )
+        inputs, padding_mask = one_mask(inputs, padding_mask, mask)
+        masks = BlockMasks(padding_mask, attention_mask)
         states = self.transform(inputs, masks=masks, training=training, with_weights=True)
         return states._replace(outputs=self.attach_mask(states.outputs, mask=masks.padding_mask))
 
@@ -132,7 +112,7 @@ class EncoderLayer(Block):
         self,
         inputs: Tensor,
         *,
-        masks: EncoderMasks,
+        masks: BlockMasks,
         training: bool | None,
         with_weights: bool = False,
     ) -> EncoderLayerStates:

@@ -7,11 +7,11 @@ import keras
 from keras_transformer import arguments
 from keras_transformer.arguments import Activation, PaddingMask, Shape, Tensor
 from keras_transformer.layers.block import Block, BlockOptions
-from keras_transformer.layers.decoder_layer import DecoderLayerStates, DecoderMasks
+from keras_transformer.layers.decoder_layer import DecoderLayerStates
 from keras_transformer.layers.dropout import Dropout, given_seeds
-from keras_transformer.layers.encoder_layer import EncoderLayerStates, EncoderMasks
+from keras_transformer.layers.encoder_layer import EncoderLayerStates
+from keras_transformer.masking import BlockMasks
 
-StackMasks: TypeAlias = EncoderMasks | DecoderMasks
 States: TypeAlias = EncoderLayerStates | DecoderLayerStates
 
 
@@ -49,7 +49,7 @@ class Stack(Block):
         self.built = True
         self.adopt()
 
-    def run(self, *tensors: Tensor | None, masks: StackMasks, training: bool | None) -> Tensor:
+    def run(self, *tensors: Tensor | None, masks: BlockMasks, training: bool | None) -> Tensor:
         """Returns the output of the stack; the first of `tensors` passes through the layers.
 
         The tensors come from `one_mask`: no layer sees a mask but `masks`.
@@ -61,7 +61,7 @@ class Stack(Block):
         return self.finish(hidden, masks.padding_mask)
 
     def run_inspected(
-        self, *tensors: Tensor | None, masks: StackMasks, training: bool | None
+        self, *tensors: Tensor | None, masks: BlockMasks, training: bool | None
     ) -> tuple[Tensor, list[States]]:
         """As `run`, and a list of the states of each layer, with its attention weights."""
         hidden, *memory = tensors
@@ -84,7 +84,7 @@ class Stack(Block):
 
 
 def transformed(
-    layer: Block, *tensors: Tensor | None, masks: StackMasks, training: bool | None
+    layer: Block, *tensors: Tensor | None, masks: BlockMasks, training: bool | None
 ) -> Tensor:
     """Returns the outputs of `layer`, in a name scope of its own."""
     with keras.name_scope(layer.name, caller=layer):
@@ -92,7 +92,7 @@ def transformed(
 
 
 def rematerialized(
-    layer: Block, *tensors: Tensor | None, masks: StackMasks, training: bool | None
+    layer: Block, *tensors: Tensor | None, masks: BlockMasks, training: bool | None
 ) -> Tensor:
     """As `transformed`, and keeps no inner values of the layer; the gradient computes them again.
 
