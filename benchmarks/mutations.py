@@ -36,7 +36,7 @@ class Fault(NamedTuple):
 FAULTS = [
     # Masks
     Fault("a query sees the next token", "masking.py",
-          "queries[:, None] >= keys[None, :]", "queries[:, None] >= keys[None, :] - 1",
+          "distance >= (0 if causal", "distance >= (-1 if causal",
           "tests/test_masking.py tests/layers"),
     Fault("a window is one position wider", "masking.py",
           "distance <= window", "distance <= window + 1", "tests/test_masking.py tests/layers"),

@@ -83,9 +83,7 @@ def causal_mask(length: Length, key_length: Length | None = None) -> AttentionMa
     >>> np.asarray(causal_mask(3)).astype(int)[0].tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    queries = ops.arange(length)
-    keys = queries if key_length is None else ops.arange(key_length)
-    return ops.expand_dims(queries[:, None] >= keys[None, :], 0)
+    return mark_visible(_distances(length, key_length), None, causal=True)
 
 
 def local_mask(length: Length, window: int, key_length: Length | None = None) -> AttentionMask:
@@ -113,10 +111,24 @@ def local_mask(length: Length, window: int, key_length: Length | None = None) ->
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
     """
     window = arguments.non_negative_integer("window", window)
+    return mark_visible(_distances(length, key_length), window, causal=False)
+
+
+def _distances(length: Length, key_length: Length | None) -> Tensor:
+    """How many positions before each query each key is, (1, query, key)."""
     queries = ops.arange(length)
     keys = queries if key_length is None else ops.arange(key_length)
-    distance = ops.abs(queries[:, None] - keys[None, :])
-    return ops.expand_dims(distance <= window, 0)
+    return ops.expand_dims(queries[:, None] - keys[None, :], 0)
+
+
+def mark_visible(distance: Any, window: int | None, *, causal: bool) -> BooleanMask:
+    """Whether a query sees the key that is `distance` positions before it.
+
+    `distance` is a NumPy array or a tensor, negative where the key comes after the query. Only a
+    causal query may have no window.
+    """
+    visible = distance >= (0 if causal or window is None else -window)
+    return visible if window is None else visible & (distance <= window)
 
 
 def prefix_mask(prefix_lengths: Tensor, length: Length) -> AttentionMask:

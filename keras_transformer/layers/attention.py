@@ -15,7 +15,13 @@ from keras_transformer.arguments import (
     Tensor,
 )
 from keras_transformer.layers.positions import read_length
-from keras_transformer.masking import boolean_mask, causal_mask, combine_masks, local_mask
+from keras_transformer.masking import (
+    boolean_mask,
+    causal_mask,
+    combine_masks,
+    local_mask,
+    mark_visible,
+)
 
 # Finite, so that the softmax of a query without any allowed key is not NaN before it becomes 0.
 MASKED_SCORE = -1e30
@@ -240,16 +246,6 @@ def visible_slots(
     own = ops.logical_and(own, visible[:, None])
     # -> (batch, 1, beam, slots)
     return ops.reshape(own, (-1, 1, beams, slots))
-
-
-def mark_visible(distance: Any, window: int | None, *, causal: bool) -> BooleanMask:
-    """Whether a query sees the key that is `distance` positions before it.
-
-    `distance` is a NumPy array or a tensor, negative where the key comes after the query. Only a
-    causal query may have no window.
-    """
-    visible = distance >= (0 if causal or window is None else -window)
-    return visible if window is None else visible & (distance <= window)
 
 
 def local_attention(

@@ -28,7 +28,7 @@ def test_found_and_not_found_faults_are_told_apart_and_not_run_again(tmp_path, m
 
     def run(copy, tests):
         file = copy / mutations.PACKAGE / mutations.FAULTS[0].file
-        runs.append("keys[None, :] - 1" in file.read_text(encoding="utf-8"))
+        runs.append(mutations.FAULTS[0].new in file.read_text(encoding="utf-8"))
         return "FAILED tests/test_a.py::test_b" if runs == [True] else None
 
     monkeypatch.setattr(mutations, "failing_test", run)

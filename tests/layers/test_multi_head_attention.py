@@ -10,10 +10,9 @@ from keras import ops
 from keras_transformer.layers import MultiHeadAttention
 from keras_transformer.layers.attention import (
     attention_with_weights,
-    mark_visible,
     visible_slots,
 )
-from keras_transformer.masking import causal_mask, local_mask
+from keras_transformer.masking import causal_mask, local_mask, mark_visible
 from tests.backends import (
     BACKEND,
     POLICIES,
