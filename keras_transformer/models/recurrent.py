@@ -198,22 +198,14 @@ class RecurrentSeq2Seq(SequenceToSequence):
             width, return_sequences=True, use_cudnn=use_cudnn, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape: Shape | None = None) -> None:
-        """Builds every layer; their shapes follow from the constructor's arguments."""
-        if self.built:
-            return
-        hidden_shape = (None, None, self.d_model)
-        for embedding in (self.source_embedding, self.target_embedding):
-            if not embedding.built:
-                embedding.build((None, None))
+    def build_layers(self, hidden_shape: Shape) -> None:
+        """Builds the layers that read vectors (batch, length, d_model)."""
         for layer in (*self.encoder_layers, *self.decoder_layers):
             layer.build(hidden_shape)
         self.bridge.build((None, self.d_model))
         if self.similarity_attention is not None and self.combination is not None:
             self.similarity_attention.build(hidden_shape, hidden_shape)
             self.combination.build((None, None, 2 * self.d_model))
-        self.built = True
-        self.adopt()
 
     def call(self, inputs: tuple[Ids, Ids], training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
@@ -323,17 +315,11 @@ class RecurrentSeq2Seq(SequenceToSequence):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
-            "vocab_size": self.vocab_size,
-            "source_vocab_size": self.source_vocab_size,
-            "target_vocab_size": self.target_vocab_size,
             "num_layers": self.num_layers,
             "d_model": self.d_model,
             "cell": self.cell,
             "attention": self.attention,
             "dropout": self.dropout,
             "scheduled_sampling": share_config(self.scheduled_sampling),
-            "pad_id": self.pad_id,
-            "bos_id": self.bos_id,
-            "eos_id": self.eos_id,
         }
         return {**super().get_config(), **own}

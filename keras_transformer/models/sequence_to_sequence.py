@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_transformer import arguments
-from keras_transformer.arguments import Ids, Length, PaddingMask, Tensor
+from keras_transformer.arguments import Ids, Length, PaddingMask, Shape, Tensor
 from keras_transformer.decoding import BeamSearch, DecodeResult, Search
 from keras_transformer.decoding.call_arguments import per_sentence
 from keras_transformer.decoding.step_function import PlainStep, State
@@ -65,7 +65,8 @@ class ModelStep(PlainStep, Protocol):
 class SequenceToSequence(Composite, keras.Model):
     """A model that is called with (source_ids, target_ids) and encodes and decodes apart.
 
-    A subclass has `encode`, a `step_class` for searches, and makes the two embeddings.
+    A subclass has `encode`, `build_layers` and a `step_class` for searches, and makes the two
+    embeddings.
     """
 
     # What a subclass makes.
@@ -138,6 +139,21 @@ class SequenceToSequence(Composite, keras.Model):
             TokenEmbedding(source_size, name="source_embedding", **options),
             TokenEmbedding(target_size, name="target_embedding", **options | output_options),
         )
+
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Builds every layer; their shapes follow from the constructor's arguments."""
+        if self.built:
+            return
+        for embedding in (self.source_embedding, self.target_embedding):
+            if not embedding.built:
+                embedding.build((None, None))
+        self.build_layers((None, None, self.d_model))
+        self.built = True
+        self.adopt()
+
+    def build_layers(self, hidden_shape: Shape) -> None:
+        """Builds the layers that read vectors (batch, length, d_model); each model has its own."""
+        raise NotImplementedError
 
     def _build_once(self) -> None:
         # On PyTorch Keras's `build` lists the parameters anew, and inside a call with mixed
@@ -369,3 +385,15 @@ class SequenceToSequence(Composite, keras.Model):
         log_prob = ops.sum(token_log_probs, axis=1)
         tokens = ops.cast(ops.maximum(lengths, 1), "float32")
         return ScoreResult(token_log_probs, log_prob, lengths, ops.exp(-log_prob / tokens))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments that every model has."""
+        own = {
+            "vocab_size": self.vocab_size,
+            "source_vocab_size": self.source_vocab_size,
+            "target_vocab_size": self.target_vocab_size,
+            "pad_id": self.pad_id,
+            "bos_id": self.bos_id,
+            "eos_id": self.eos_id,
+        }
+        return {**super().get_config(), **own}

@@ -273,22 +273,14 @@ class Transformer(SequenceToSequence):
         config = {**position.get_config(), "name": name, "dtype": self.dtype_policy}
         return type(position).from_config(config)
 
-    def build(self, input_shape: Shape | None = None) -> None:
-        """Builds every layer; their shapes follow from the constructor's arguments."""
-        if self.built:
-            return
-        hidden_shape = (None, None, self.d_model)
-        for embedding in (self.source_embedding, self.target_embedding):
-            if not embedding.built:
-                embedding.build((None, None))
+    def build_layers(self, hidden_shape: Shape) -> None:
+        """Builds the layers that read vectors (batch, length, d_model)."""
         behind = (self.source_positions, self.target_positions, self.source_norm, self.target_norm)
         for layer in behind:
             if layer is not None:
                 layer.build(hidden_shape)
         self.encoder.build(hidden_shape)
         self.decoder.build(hidden_shape, hidden_shape)
-        self.built = True
-        self.adopt()
 
     def call(self, inputs: tuple[Ids, Ids], training: bool | None = None) -> Logits:
         """Returns logits for the pair (source_ids, target_ids)."""
@@ -395,9 +387,6 @@ class Transformer(SequenceToSequence):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         own = {
-            "vocab_size": self.vocab_size,
-            "source_vocab_size": self.source_vocab_size,
-            "target_vocab_size": self.target_vocab_size,
             "num_layers": self.num_layers,
             "d_model": self.d_model,
             "num_heads": self.num_heads,
@@ -405,9 +394,6 @@ class Transformer(SequenceToSequence):
             "dropout": self.dropout,
             "norm_first": self.norm_first,
             "activation": activation_config(self.activation),
-            "pad_id": self.pad_id,
-            "bos_id": self.bos_id,
-            "eos_id": self.eos_id,
             "position": position_config(self.position),
             "num_encoder_layers": self.num_encoder_layers,
             "num_decoder_layers": self.num_decoder_layers,
