@@ -121,7 +121,7 @@ class TranslationQuality(keras.callbacks.Callback):
         self.average = average
         self.verbose = arguments.boolean("verbose", verbose)
         self.at_end = arguments.boolean("at_end", at_end)
-        self.scorers = make_scorers(self.metrics, lowercase, tokenize)
+        self.scorers = {name: make_scorer(name, lowercase, tokenize) for name in self.metrics}
         self.best, self.last_measured, self.figures = read_best(self.filepath, self.metrics)
         self._announced = self._is_new = False
         self._epoch: int | None = None
@@ -263,27 +263,24 @@ class TextMetric:
         return self.name.split("_")[0]
 
 
-def make_scorers(metrics: Iterable[str], lowercase: bool, tokenize: str) -> dict[str, Any]:
-    """Returns the scorer of each metric."""
-    scorers: dict[str, Any] = {}
-    for name in metrics:
-        if name in ("bleu", "chrf"):
-            try:
-                from sacrebleu.metrics import BLEU, CHRF
-            except ImportError as error:
-                raise ImportError(
-                    "BLEU and chrF need sacrebleu. Install it with "
-                    'pip install "keras-transformer-components[eval]"'
-                ) from error
+def make_scorer(name: str, lowercase: bool, tokenize: str, **options: Any) -> Any:
+    """Returns the scorer of a metric; `options` are more arguments of sacreBLEU's.
 
-            scorers[name] = (
-                BLEU(lowercase=lowercase, tokenize=tokenize)
-                if name == "bleu"
-                else CHRF(lowercase=lowercase)
-            )
-        else:
-            scorers[name] = TextMetric(name, lowercase)
-    return scorers
+    Raises:
+        ImportError: when it is sacreBLEU's and sacrebleu is not installed.
+    """
+    if name in TEXT_METRICS:
+        return TextMetric(name, lowercase)
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise ImportError(
+            "BLEU and chrF need sacrebleu. Install it with "
+            '`pip install "keras-transformer-components[eval]"`'
+        ) from error
+    if name == "bleu":
+        return BLEU(lowercase=lowercase, tokenize=tokenize, **options)
+    return CHRF(lowercase=lowercase, **options)
 
 
 def sidecar(filepath: Path) -> Path:

@@ -1,14 +1,16 @@
 """How good translations are: figures with their signatures, intervals and paired tests."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_transformer import arguments
-from keras_transformer.callbacks.text_errors import count_errors, percentage
+from keras_transformer.callbacks.text_errors import TEXT_METRICS, count_errors, percentage
+from keras_transformer.callbacks.translation_quality import make_scorer
 
-METRICS = ("exact_match", "word_error_rate", "character_error_rate", "chrf", "bleu")
+METRICS = (*TEXT_METRICS, "chrf", "bleu")  # the main figure comes last
 SEED = 12345  # sacreBLEU's own
 
 
@@ -100,7 +102,10 @@ def evaluate(
     fold: Callable[[str], str] = str.lower if lowercase else str
     found = []
     for name in metrics:
-        if name in ("bleu", "chrf"):
+        if name in TEXT_METRICS:
+            folded = [[fold(text) for text in system] for system in systems]
+            found.append(_error_rate(name, folded, [fold(text) for text in references], bootstrap))
+        else:
             score = _sacrebleu(
                 name,
                 systems,
@@ -110,9 +115,6 @@ def evaluate(
                 bootstrap=bootstrap,
             )
             found.append(score)
-        else:
-            folded = [[fold(text) for text in system] for system in systems]
-            found.append(_error_rate(name, folded, [fold(text) for text in references], bootstrap))
     return found
 
 
@@ -126,26 +128,15 @@ def _sacrebleu(
     bootstrap: int,
 ) -> Score:
     """The `Score` of a metric of sacreBLEU."""
-    try:
-        from sacrebleu.metrics import BLEU, CHRF
-        from sacrebleu.significance import PairedTest
-    except ImportError as error:
-        raise ImportError(
-            "BLEU and chrF need sacrebleu. Install it with "
-            '`pip install "keras-transformer-components[eval]"`'
-        ) from error
-
-    def metric(**options: Any) -> Any:
-        if name == "bleu":
-            return BLEU(lowercase=lowercase, tokenize=tokenize, **options)
-        return CHRF(lowercase=lowercase, **options)
-
+    metric = functools.partial(make_scorer, name, lowercase, tokenize)
     scorer = metric()
     score = scorer.corpus_score(systems[0], [references], n_bootstrap=bootstrap or 1)
     interval = float(score._ci) if bootstrap else None
     signature = scorer.get_signature().format()
     if len(systems) == 1:
         return Score(name, float(score.score), signature, interval)
+    from sacrebleu.significance import PairedTest
+
     test = PairedTest(
         [("baseline", systems[1]), ("system", systems[0])],
         {name: metric(references=[references])},

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import keras
 import numpy as np
@@ -442,3 +443,10 @@ def test_bad_arguments_raise(change, message):
     arguments = {"sources": SOURCES, "references": REFERENCES, "metrics": ["exact_match"]} | change
     with pytest.raises(ValueError, match=message):
         TranslationQuality(str, **arguments)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_a_metric_without_its_package_says_how_to_install_it(metric, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(ImportError, match=r"pip install .*\[eval\]"):
+        TranslationQuality(list, SOURCES, REFERENCES, [metric])
