@@ -16,7 +16,7 @@ from keras_transformer.recipes.run_files import (
     read_run,
     student_settings,
 )
-from keras_transformer.recipes.runs import open_signatures
+from keras_transformer.recipes.runs import load_tokenizers, open_signatures
 from keras_transformer.recipes.training import NAMES, Run, measure_test, train
 
 NUM_TIMED = {1: 32, 8: 64}  # texts of the test whose translation is timed, by size of batch
@@ -86,8 +86,6 @@ def distill(
 
 def compare(teacher: str | PathLike[str], run: Run) -> Distilled:
     """Measures a student and its teacher on the student's test, by their newest exports."""
-    from keras_transformer.text import load_tokenizer
-
     path = run.directory.path
     pairs = [(row["source"], row["reference"]) for row in read_predictions(path)]
     sources, references = split_sides(pairs)
@@ -97,8 +95,7 @@ def compare(teacher: str | PathLike[str], run: Run) -> Distilled:
     }
     say(f"The teacher translates {len(sources):,} test sentences, then both are timed ...")
     outputs = translators["teacher"](sources)
-    own = path / "target.tokenizer"
-    tokenizer = load_tokenizer(own if own.exists() else path / "source.tokenizer")
+    tokenizer = load_tokenizers(path)[1]
 
     def count(texts: Sequence[str]) -> int:
         """The tokens of texts, their ends included."""

@@ -191,11 +191,9 @@ def prepare_files_of_run(
     Returns:
         The name of the corpus in the directory of corpora.
     """
-    from keras_transformer.text import load_tokenizer
+    from keras_transformer.recipes.runs import load_tokenizers
 
-    source, target = path / "source.tokenizer", path / "target.tokenizer"
-    tokenizers = load_tokenizer(source), load_tokenizer(target if target.exists() else source)
-    return prepare_files(path, files, held_out, settings, tokenizers).path.name
+    return prepare_files(path, files, held_out, settings, load_tokenizers(path)).path.name
 
 
 def find_or_prepare(

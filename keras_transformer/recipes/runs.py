@@ -26,6 +26,7 @@ from keras_transformer.recipes.settings import Settings
 
 if TYPE_CHECKING:
     from keras_transformer.serving import Translator
+    from keras_transformer.text.tokenizer import Tokenizer
 
 SEARCH_FIELDS = ("beam_size", "length_penalty", "num_hypotheses")  # what settings say of a search
 FEW_TEXTS = 0.1  # of several sentences, with which a model is one of single sentences
@@ -57,7 +58,6 @@ def load_translator(path: str | PathLike[str], **options: Any) -> "Translator":
     ValueError: nowhere: there is no such directory. Check the path
     """
     from keras_transformer.serving import Translator
-    from keras_transformer.text import load_tokenizer
 
     path = Path(path)
     check_run(path)
@@ -66,7 +66,6 @@ def load_translator(path: str | PathLike[str], **options: Any) -> "Translator":
     settings = change_search(own, given.pop("beam_size", None), given.pop("length_penalty", None))
     if "split_sentences" not in given:
         given["split_sentences"] = splits_sentences(path)
-    target = path / "target.tokenizer"
     of_run = {
         "search": search_of_run(path, settings),
         "max_source_length": settings.max_length,
@@ -75,10 +74,18 @@ def load_translator(path: str | PathLike[str], **options: Any) -> "Translator":
     }
     return Translator(
         load_model(path / "model.keras"),
-        load_tokenizer(path / "source.tokenizer"),
-        load_tokenizer(target) if target.exists() else None,
+        *load_tokenizers(path),
         **{**of_run, **given},
     )
+
+
+def load_tokenizers(path: str | PathLike[str]) -> tuple["Tokenizer", "Tokenizer"]:
+    """The tokenizers of sources and of targets in the directory of a run; often one for both."""
+    from keras_transformer.text import load_tokenizer
+
+    source = load_tokenizer(Path(path) / "source.tokenizer")
+    target = Path(path) / "target.tokenizer"
+    return source, load_tokenizer(target) if target.exists() else source
 
 
 def splits_sentences(path: str | PathLike[str]) -> bool:

@@ -9,6 +9,7 @@ from keras_transformer.decoding import Shortlist
 from keras_transformer.recipes.corpus import split_sides
 from keras_transformer.recipes.parallel_text import read_pairs
 from keras_transformer.recipes.run_files import check_run
+from keras_transformer.recipes.runs import load_tokenizers
 from keras_transformer.reservoir import sample_evenly
 
 if TYPE_CHECKING:
@@ -42,14 +43,10 @@ def learn_shortlist(
         ...
     ValueError: nowhere: there is no such directory. Check the path
     """
-    from keras_transformer.text import load_tokenizer
-
     path = Path(path)
     check_run(path)
     most_pairs = arguments.positive_integer("most_pairs", most_pairs)
-    source = load_tokenizer(path / "source.tokenizer")
-    file = path / "target.tokenizer"
-    target = load_tokenizer(file) if file.exists() else source
+    source, target = load_tokenizers(path)
     pairs = sample_evenly(read_pairs(source_file, target_file), most_pairs)
     sources, targets = split_sides(pairs)
     sizes = source.vocab_size, target.vocab_size

@@ -7,6 +7,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.run_files import find_export
 from keras_transformer.recipes.runs import (
+    load_tokenizers,
     load_translator,
     open_signatures,
     read_search,
@@ -75,6 +76,14 @@ def test_each_side_has_its_own_vocabulary_where_there_are_two(run, tmp_path):
     loaded = load_translator(tmp_path)
     sizes = loaded.source_tokenizer.vocab_size, loaded.target_tokenizer.vocab_size
     assert sizes == (translator().model.vocab_size, 4 + 3)
+
+
+def test_targets_have_the_tokenizer_of_the_sources_unless_they_have_their_own(tmp_path):
+    CharacterTokenizer.train(["ab"]).save(tmp_path / "source.tokenizer")
+    source, target = load_tokenizers(tmp_path)
+    assert source is target
+    CharacterTokenizer.train(["xyz"]).save(tmp_path / "target.tokenizer")
+    assert [one.vocab_size for one in load_tokenizers(tmp_path)] == [4 + 2, 4 + 3]
 
 
 def test_the_search_of_a_card_is_one_of_the_package():
