@@ -48,7 +48,7 @@ from keras_transformer.serving import Translator
 from keras_transformer.serving.id_functions import SMALLEST_LENGTH
 from keras_transformer.serving.translator import LONGEST_SOURCE
 from keras_transformer.text import SentencePieceTokenizer
-from keras_transformer.text.piece_ids import LANGUAGE_CODE
+from keras_transformer.text.tokenizer import LANGUAGE_CODE
 
 # Ids of config.json, and how tokenizer_config.json and vocabularies name the tokens unless told.
 SPECIAL_TOKENS = {"eos_token_id": ("eos_token", "</s>"), "pad_token_id": ("pad_token", "<pad>")}

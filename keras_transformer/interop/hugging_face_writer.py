@@ -27,7 +27,7 @@ from keras_transformer.layers import PositionalEncoding
 from keras_transformer.models import Transformer
 from keras_transformer.serving import Translator
 from keras_transformer.text import SentencePieceTokenizer
-from keras_transformer.text.piece_ids import LANGUAGE_CODE
+from keras_transformer.text.tokenizer import LANGUAGE_CODE
 
 MAX_LENGTH = 512  # of outputs, where the translator names none
 # Hugging Face's names of the stops of a `BeamSearch`.

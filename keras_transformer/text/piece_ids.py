@@ -11,13 +11,13 @@ import numpy as np
 
 from keras_transformer import arguments
 from keras_transformer.text.sentencepiece_library import SPACE_MARK, read_types
+from keras_transformer.text.tokenizer import LANGUAGE_CODE
 
 # What text becomes. Its own model keeps text from pieces of the other types.
 TEXT_TYPES = ("NORMAL", "USER_DEFINED", "BYTE")
 SPECIAL = ("pad_id", "unk_id", "bos_id", "eos_id")
 MOST_IDS = 2**22  # a list with room for larger ones is not made
-LANGUAGE_CODE = re.compile("(?s:>>.*<<)")  # a tag as OPUS-MT writes it
-NAMED_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__")  # as NLLB and M2M100 write it
+NAMED_CODE = re.compile("[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__")  # tags of NLLB and M2M100
 
 Vocabulary = Sequence[str | None] | Mapping[str, int] | str | os.PathLike[str]
 

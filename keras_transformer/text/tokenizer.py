@@ -16,7 +16,7 @@ from keras_transformer.masking import integer_ids
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import string_constant, string_tensor
 
-CODE = "(?s:>>.*?<<)"  # as OPUS-MT writes a language code, in the vocabulary or not
+LANGUAGE_CODE = re.compile("(?s:>>.*?<<)")  # as OPUS-MT writes it, in the vocabulary or not
 TAGS_SHOWN = 5  # in an error
 
 
@@ -171,7 +171,7 @@ class Tokenizer(abc.ABC):
         with `unk_id` where it is not among them.
         """
         longest_first = sorted(self._first, key=len, reverse=True)
-        pattern = "|".join([CODE, *map(escape, longest_first)])
+        pattern = "|".join([LANGUAGE_CODE.pattern, *map(escape, longest_first)])
         rest = tf.strings.regex_replace(strings, f"^(?:{pattern})", "", replace_global=False)
         sizes = tf.strings.length(strings) - tf.strings.length(rest)
         cut = tf.strings.substr(strings, tf.zeros_like(sizes), sizes)
