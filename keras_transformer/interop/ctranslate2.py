@@ -30,7 +30,7 @@ from keras_transformer.interop.ctranslate2_settings import (
     same,
 )
 from keras_transformer.interop.files import check_names, checked_directory, shown
-from keras_transformer.interop.token_rows import TokenRows, number_tokens
+from keras_transformer.interop.token_rows import TokenRows, number_tokens, vocabulary_arguments
 from keras_transformer.interop.tokenizers import (
     Tokenization,
     convert_tokens,
@@ -237,19 +237,9 @@ def make_model(
     file: CTranslate2File, config: dict[str, Any], sides: Sequence[TokenRows], dtype: Any
 ) -> Transformer:
     """Returns the model of a directory, not built yet, or raises `ValueError`."""
-    source, target = sides
-    options = model_options(file, config, new_output=bool(target.never))
-    joint = source == target and same(file, *embedding_names(file))
-    sizes: dict[str, Any] = {"vocab_size": len(target.rows)}
-    if not joint:
-        sizes = {
-            "source_vocab_size": len(source.rows),
-            "target_vocab_size": len(target.rows),
-        }
-    special: dict[str, Any] = {
-        name: target.special[name] for name in ("pad_id", "bos_id", "eos_id")
-    }
-    return Transformer(**sizes, **options, **special, dtype=dtype)
+    options = model_options(file, config, new_output=bool(sides[1].never))
+    joint = sides[0] == sides[1] and same(file, *embedding_names(file))
+    return Transformer(**vocabulary_arguments(sides, joint=joint), **options, dtype=dtype)
 
 
 def check_variables(model: Transformer, file: CTranslate2File, sides: Sequence[TokenRows]) -> None:

@@ -28,7 +28,7 @@ from keras_transformer.interop.marian_settings import read_settings
 from keras_transformer.interop.npz_file import read_text as read_array_text
 from keras_transformer.interop.tensor_file import TensorFile
 from keras_transformer.interop.tensor_files import open_tensors
-from keras_transformer.interop.token_rows import TokenRows, number_tokens
+from keras_transformer.interop.token_rows import TokenRows, number_tokens, vocabulary_arguments
 from keras_transformer.interop.tokenizers import (
     Tokenization,
     convert_tokens,
@@ -327,14 +327,8 @@ def make_model(
     tensors: TensorFile, settings: Mapping[str, Any], sides: Sequence[TokenRows], dtype: Any
 ) -> Transformer:
     """Returns the model of a file, not built yet, or raises `ValueError`."""
-    source, target = sides
     tables = [embeddings_name(tensors, side) for side in ("encoder", "decoder")]
-    sizes: dict[str, Any] = {"vocab_size": len(target.rows)}
-    if tables[0] != tables[1] or source != target:
-        sizes = {
-            "source_vocab_size": len(source.rows),
-            "target_vocab_size": len(target.rows),
-        }
+    joint = tables[0] == tables[1] and sides[0] == sides[1]
     d_model = tensors[tables[1]].shape[1]
     names = ("enc-depth", "dec-depth", "transformer-heads", "transformer-dim-ffn")
     numbers = {
@@ -355,7 +349,7 @@ def make_model(
             f"width {d_model}"
         )
     return Transformer(
-        **sizes,
+        **vocabulary_arguments(sides, joint=joint),
         d_model=d_model,
         num_layers=numbers["enc-depth"],
         num_decoder_layers=numbers["dec-depth"],
@@ -372,9 +366,6 @@ def make_model(
         position=PositionalEncoding(layout="halves", frequencies="tensor2tensor"),
         tie_output=output_name(tensors) is None,
         logits_bias=True,
-        pad_id=target.special["pad_id"],
-        bos_id=target.special["bos_id"],
-        eos_id=target.special["eos_id"],
         dtype=dtype,
     )
 

@@ -5,7 +5,7 @@ them by name in each vocabulary, and some have no padding, or no token that targ
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,19 @@ class TokenRows(NamedTuple):
             own = np.array(own)
             own[self.never] = NEVER
         return own
+
+
+def vocabulary_arguments(sides: Sequence[TokenRows], *, joint: bool) -> dict[str, Any]:
+    """Returns the sizes of a model's vocabularies and its special ids, as its constructor has them.
+
+    `joint` says whether source and target have one vocabulary, and one table of embeddings.
+    """
+    source, target = sides
+    special = {name: target.special[name] for name in ("pad_id", "bos_id", "eos_id")}
+    if joint:
+        return {"vocab_size": len(target.rows), **special}
+    sizes = {"source_vocab_size": len(source.rows), "target_vocab_size": len(target.rows)}
+    return {**sizes, **special}
 
 
 def number_tokens(
