@@ -1,3 +1,4 @@
+import argparse
 import ast
 import os
 import re
@@ -12,6 +13,8 @@ import pytest
 
 import keras_transformer
 from keras_transformer.commands import main as command_line
+from keras_transformer.commands import program
+from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
 from keras_transformer.recipes.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,6 +34,12 @@ def test_the_help_of_a_command_has_three_examples_that_can_be_run(name, command)
         args = command_line.make_parser().parse_args([word.strip('"') for word in words])
         module = command_line.MODULES.get(name, name)
         assert args.run.__module__ == f"keras_transformer.commands.{module}"
+
+
+def test_the_largest_length_penalty_is_that_of_a_search():
+    assert program.length_penalty(str(LARGEST_LENGTH_PENALTY)) == LARGEST_LENGTH_PENALTY
+    with pytest.raises(argparse.ArgumentTypeError, match=r"from 0 to 10. Received: 10\.1"):
+        program.length_penalty(str(LARGEST_LENGTH_PENALTY + 0.1))
 
 
 @pytest.fixture

@@ -6,14 +6,23 @@ import tomllib
 import numpy as np
 import pytest
 
+from keras_transformer.decoding.search import LARGEST_LENGTH_PENALTY
+from keras_transformer.layers import similarity_attention
+from keras_transformer.models import recurrent
+from keras_transformer.recipes import build
 from keras_transformer.recipes.presets import PRESETS
 from keras_transformer.recipes.settings import (
     BOUNDS,
     FIELDS,
+    FORMS,
     IN_WORDS,
+    POSITIONS,
+    RULES,
+    SIMILARITIES,
     Settings,
     read_settings,
 )
+from keras_transformer.text import folding, sentencepiece_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -29,6 +38,16 @@ def test_the_format_chooses_the_preset(given, preset):
     assert settings.preset == preset
     for name, value in PRESETS[preset].items():
         assert getattr(settings, name) == value
+
+
+def test_choices_are_those_of_the_code_that_takes_them():
+    # `settings` has copies, because a command reads them before it imports Keras.
+    assert tuple(build.POSITIONS) == POSITIONS
+    assert {*SIMILARITIES} == {*similarity_attention.SIMILARITIES, "none"}
+    assert tuple(folding.FORMS) == FORMS
+    assert RULES == sentencepiece_tokenizer.RULES
+    assert FIELDS["cell"].metadata["choices"] == tuple(recurrent.CELLS)
+    assert FIELDS["length_penalty"].metadata["most"] == LARGEST_LENGTH_PENALTY
 
 
 def test_what_is_given_wins_over_the_preset_and_the_preset_over_the_defaults():
