@@ -17,7 +17,8 @@ from keras_transformer.recipes.run_files import (
     student_settings,
 )
 from keras_transformer.recipes.runs import load_tokenizers, open_signatures
-from keras_transformer.recipes.training import NAMES, Run, measure_test, train
+from keras_transformer.recipes.testing import NAMES, Run, measure_test
+from keras_transformer.recipes.training import train
 
 NUM_TIMED = {1: 32, 8: 64}  # texts of the test whose translation is timed, by size of batch
 ROUNDS = 5

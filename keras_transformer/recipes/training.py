@@ -6,12 +6,10 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 
-from keras_transformer import plots
 from keras_transformer.callbacks import (
     AverageCheckpoints,
     ExactResume,
@@ -31,10 +29,8 @@ from keras_transformer.process_group import (
 )
 from keras_transformer.recipes.build import build_model, say_which_precision_pays
 from keras_transformer.recipes.corpus import Corpus, read_corpus, split_sides
-from keras_transformer.recipes.evaluation import Score, evaluate
 from keras_transformer.recipes.parallel_text import Pair
 from keras_transformer.recipes.run_directory import (
-    SUMMARY,
     CheckLoss,
     KeepHistory,
     RunDirectory,
@@ -47,30 +43,19 @@ from keras_transformer.recipes.run_files import (
     read_imported,
     read_predictions,
 )
-from keras_transformer.recipes.runs import FEW_TEXTS, search_of_run, share_of_several
 from keras_transformer.recipes.settings import IMPORTED, Settings
 from keras_transformer.recipes.teacher import translate_corpus
+from keras_transformer.recipes.testing import Run, finish_run, measure
 from keras_transformer.recipes.texts import Texts
 
 NUM_SAMPLES = 3
 SAMPLE_WIDTH = 200  # characters
-NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
-NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
 FEW_TOKENS = 1024  # of a device's part of a batch
-READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
 # What a run must have in common with the one that it starts from.
 START: tuple[str, ...] = ("format", "model", "num_layers", "num_decoder_layers", "d_model")
 START += ("num_heads", "d_ff", "norm_first", "position", "cell", "similarity", "vocab_size")
 START += ("separate_vocabularies", "lowercase", "normalization", "source_normalization")
 START += ("right_to_left", "norm_epsilon")
-
-
-class Run(NamedTuple):
-    """What `train` made: the directory, the scores of the test, and the lines that say them."""
-
-    directory: RunDirectory
-    scores: list[Score]
-    summary: str
 
 
 def train(settings: Settings, output: str | PathLike[str]) -> Run:
@@ -191,14 +176,7 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     """Trains up to the last epoch or minute, from the last checkpoint if there is one."""
     epochs_done = directory.epochs_done()
     history = directory.read_history(epochs_done)
-    imported = read_imported(directory.path)
-    model = build_model(
-        settings,
-        imported=imported.get("model"),
-        unused_ids=imported.get("unused_ids", ()),
-        **texts.special_ids,
-        **texts.vocab_sizes,
-    )
+    model = build_run_model(directory, settings, texts)
     average = None
     if settings.average:
         average = AverageCheckpoints(directory.path / "epochs", last=settings.average, at_end=False)
@@ -212,10 +190,7 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
     if epochs_done:
         say(f"Going on from epoch {epochs_done} in {directory.path}")
     elif settings.start_from:
-        with alone():
-            weights = RunDirectory(settings.start_from).load_model().get_weights()
-        model.set_weights(weights)
-        say(f"Starting from the model of {settings.start_from}")
+        set_weights_of_start(model, settings.start_from)
     stages = make_stages(settings, texts, epochs_done)
     validation_data = texts.validation_batches()
     announce(model, settings, stages[0][1], validation_data)
@@ -251,6 +226,26 @@ def train_model(directory: RunDirectory, settings: Settings, texts: Texts) -> No
         epochs_done = last
     if quality:
         quality.finish()
+
+
+def build_run_model(directory: RunDirectory, settings: Settings, texts: Texts) -> keras.Model:
+    """The model of a run with its first weights: that of the settings, or of an import."""
+    imported = read_imported(directory.path)
+    return build_model(
+        settings,
+        imported=imported.get("model"),
+        unused_ids=imported.get("unused_ids", ()),
+        **texts.special_ids,
+        **texts.vocab_sizes,
+    )
+
+
+def set_weights_of_start(model: keras.Model, start_from: str) -> None:
+    """Gives a model the weights of the run that it starts from."""
+    with alone():
+        weights = RunDirectory(start_from).load_model().get_weights()
+    model.set_weights(weights)
+    say(f"Starting from the model of {start_from}")
 
 
 def make_stages(settings: Settings, texts: Texts, done: int) -> list[tuple[int, Any]]:
@@ -380,108 +375,3 @@ class KeepEpoch(keras.callbacks.Callback):
 def shortened(text: str) -> str:
     """A text of at most `SAMPLE_WIDTH` characters: a young model may repeat a word to the end."""
     return text if len(text) <= SAMPLE_WIDTH else f"{text[: SAMPLE_WIDTH - 2]} …"
-
-
-def finish_run(directory: RunDirectory, settings: Settings, texts: Texts) -> Run:
-    """Translates the test set with the chosen model, measures, and writes the files of the run."""
-    model = directory.load_model()
-    search = search_of_run(directory.path, settings)
-    options: dict[str, Any] = {}
-    if settings.backend == "tensorflow":
-        options["jit_compile"] = settings.xla_export
-        options["split_sentences"] = reads_single_sentences(settings, texts.corpus.train)
-    translator = texts.translator(model, search, **options)
-    sources, _ = split_sides(texts.corpus.test)
-    say(f"Translating {len(sources):,} test sentences, {settings.search_name} ...")
-    outputs = translator(sources, progress=sys.stdout.isatty())
-    directory.write_translations(texts.corpus.test, outputs)
-    made = measure(directory, settings, texts.corpus.test, outputs)
-    if importlib.util.find_spec("matplotlib"):
-        directory.draw_learning_curve()
-        draw_attention(directory, settings, texts, model, sources=sources, outputs=outputs)
-    if settings.backend == "tensorflow":
-        directory.note(split_sentences=options["split_sentences"])
-        directory.export(translator, made.summary)
-    directory.write(SUMMARY, f"{made.summary}\n")
-    if settings.backend == "tensorflow":
-        directory.write_readme()
-        say(f"Wrote {directory.path}: see README.txt there.")
-    else:
-        say(f"Export it where TensorFlow is: keras-transformer export {directory.path}")
-    return made
-
-
-def reads_single_sentences(settings: Settings, train: list[Pair]) -> bool:
-    """Whether the export divides texts into sentences: as asked, or as the training texts are."""
-    if settings.split_sentences is not None or settings.format != "text":
-        return bool(settings.split_sentences)
-    share = share_of_several([source for source, _ in train])
-    split = share < FEW_TEXTS
-    how = "each sentence on its own" if split else "texts whole"
-    say(f"{share:.1%} of the sources have several sentences: the export reads {how}")
-    return split
-
-
-def measure(
-    directory: RunDirectory, settings: Settings, test: list[Pair], outputs: list[str]
-) -> Run:
-    """The run with the scores of its outputs."""
-    references = split_sides(test)[1]
-    scores = measure_test(settings, outputs, references)
-    return Run(directory, scores, summarize(settings, scores, len(references)))
-
-
-def measure_test(settings: Settings, outputs: list[str], references: list[str]) -> list[Score]:
-    """The scores of a test; the main figure comes last."""
-    exact = evaluate(outputs, references, ["exact_match"], lowercase=settings.lowercase)
-    if settings.format == "g2p":  # each text is one word of phones: SIGMORPHON's error rates
-        (phones,) = evaluate(outputs, references, ["word_error_rate"])
-        wrong = Score("wrong_words", 100 - exact[0].value, exact[0].signature)
-        return [*exact, phones._replace(name="phone_error_rate"), wrong]
-    if settings.format != "text":
-        return exact
-    options: dict[str, Any] = {"tokenize": settings.bleu_tokenize}
-    chrf = evaluate(outputs, references, ["chrf"], lowercase=settings.lowercase)
-    bleu = evaluate(outputs, references, ["bleu"], **options)
-    folded = evaluate(outputs, references, ["bleu"], lowercase=True, **options)
-    return [*exact, *chrf, *bleu, folded[0]._replace(name="lowercase_bleu")]
-
-
-def summarize(settings: Settings, scores: list[Score], count: int) -> str:
-    """The lines that say how good the translations are; the main figure comes last."""
-    exact, *others = scores
-    lines = [f"Exact match: {exact.value:.2f}% of {count:,} held-out pairs."]
-    for score in others:
-        lines.append(f"{NAMES[score.name]}: {score.value:.2f}  ({score.signature})")
-    return "\n".join(lines)
-
-
-def draw_attention(
-    directory: RunDirectory,
-    settings: Settings,
-    texts: Texts,
-    model: keras.Model,
-    *,
-    sources: list[str],
-    outputs: list[str],
-) -> None:
-    """Draws the attention for one sentence of readable length."""
-    if settings.similarity == "none":
-        return
-    ids = [texts.tokenize("source", source) for source in sources[:200]]
-    chosen = min(range(len(ids)), key=lambda number: abs(len(ids[number]) - READABLE_LENGTH))
-    source_ids = [*ids[chosen], model.eos_id]
-    output_ids = texts.tokenize("target", outputs[chosen])
-    target_ids = [model.bos_id, *output_ids]
-    weights = model.attention_weights(np.array([source_ids]), np.array([target_ids]))[-1]
-    title = "Where each head of the last decoder layer looks while it writes"
-    if settings.model == "recurrent":
-        title = f"Where the decoder looks ({settings.similarity})"
-    # The row of an input token is where the model looks while it writes the next token.
-    figure = plots.attention_heads(
-        keras.ops.convert_to_numpy(weights)[0],
-        texts.pieces("target", [*output_ids, model.eos_id]),
-        texts.pieces("source", source_ids),
-        title=title,
-    )
-    figure.savefig(directory.path / "attention.png", dpi=120)

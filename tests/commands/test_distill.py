@@ -24,7 +24,7 @@ def distilled(monkeypatch):
     """What the command asks for; nothing is trained."""
     from keras_transformer.recipes import distillation
     from keras_transformer.recipes.evaluation import Score
-    from keras_transformer.recipes.training import Run
+    from keras_transformer.recipes.testing import Run
 
     asked = []
 

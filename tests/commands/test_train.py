@@ -142,10 +142,11 @@ def test_the_name_of_a_run_tells_its_languages_and_preset(given, name):
 def test_it_ends_with_the_figures_and_json_has_them(command, tmp_path, monkeypatch):
     from keras_transformer.recipes import training
     from keras_transformer.recipes.evaluation import Score
+    from keras_transformer.recipes.testing import Run
 
     def run(settings, output):
         print("from Keras")
-        return training.Run(None, [Score("exact_match", 50.0, "texts:2")], "Exact match: 50.00%")
+        return Run(None, [Score("exact_match", 50.0, "texts:2")], "Exact match: 50.00%")
 
     monkeypatch.setattr(training, "train", run)
     status, out, _ = command("train", "--output", tmp_path / "run")

@@ -17,7 +17,8 @@ from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings
 from keras_transformer.recipes.teacher import translate_corpus
-from keras_transformer.recipes.training import Run, train
+from keras_transformer.recipes.testing import Run
+from keras_transformer.recipes.training import train
 from keras_transformer.serving import shards
 from tests.recipes.interruptions import Stop
 from tests.serving.trained import translator, words

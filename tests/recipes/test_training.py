@@ -17,7 +17,7 @@ from keras_transformer.recipes import build, large_files, training
 from keras_transformer.recipes.run_directory import RunDirectory
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings, read_settings
-from keras_transformer.recipes.training import make_stages, reads_single_sentences, train
+from keras_transformer.recipes.training import make_stages, train
 from keras_transformer.serving.string_functions import StringFunctions
 from keras_transformer.text import corpus as text_corpus
 from tests.recipes.interruptions import Stop
@@ -438,26 +438,3 @@ class Batches:
 def test_stages_are_what_is_left_to_train(both, epochs, done, expected):
     settings = Settings.from_preset(both_directions=both, epochs=epochs)
     assert make_stages(settings, Batches(), done) == expected
-
-
-@pytest.mark.parametrize(
-    ("sources", "given", "split"),
-    [
-        (["A dog runs."] * 20, None, True),
-        (["A dog. It runs."] + ["A dog runs."] * 19, None, True),
-        (["A dog. It runs."] * 4 + ["A dog runs."] * 16, None, False),
-        (["A dog. It runs."] * 20, True, True),
-        (["A dog runs."] * 20, False, False),
-    ],
-)
-def test_the_export_divides_texts_where_the_training_had_single_sentences(
-    sources, given, split, capsys
-):
-    settings = Settings.from_preset(train=("a", "b"), split_sentences=given)
-    assert reads_single_sentences(settings, [(source, "") for source in sources]) is split
-    shown = f"the export reads {'each sentence on its own' if split else 'texts whole'}"
-    assert (shown in capsys.readouterr().out) == (given is None)
-
-
-def test_dates_are_read_whole():
-    assert reads_single_sentences(Settings.from_preset(), [("20. November", "")]) is False
