@@ -1,4 +1,4 @@
-"""Files and directories that appear whole or not at all."""
+"""Files and directories that appear whole or not at all, and files that one process has."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import IO, BinaryIO
 
 
 def write_atomically(path: str | PathLike[str], data: bytes) -> None:
@@ -73,6 +74,56 @@ def new_directory(path: str | PathLike[str]) -> Iterator[str]:
         os.replace(written, path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def lock(file: IO[bytes], wait: bool = False) -> bool:
+    """Locks an open file until it is closed or its process dies; False where another has it.
+
+    Args:
+        file: the file. Processes that share it lock the same file.
+        wait: whether to wait until no other process has it.
+
+    Raises:
+        OSError: when the file system has no locks.
+    """
+    import fcntl  # not on every system
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def claimed(path: str | PathLike[str]) -> Iterator[BinaryIO | None]:
+    """Gives an empty file that no other process has; None where one has it.
+
+    The system frees the file of a process that dies. What was not renamed is removed.
+    """
+
+    def without_emptying(name: str, flags: int) -> int:
+        return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
+
+    with open(path, "wb", opener=without_emptying) as stream:
+        if not lock(stream):
+            yield None
+            return
+        own = os.fstat(stream.fileno())
+        try:  # the one who had it may have renamed it in between
+            is_own = os.path.samestat(own, os.stat(path))
+        except FileNotFoundError:
+            is_own = False
+        if not is_own:
+            yield None
+            return
+        try:
+            stream.truncate()
+            os.utime(path)  # says when the file was begun
+            yield stream
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def _ordinary_mode() -> int:

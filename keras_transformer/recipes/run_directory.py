@@ -1,5 +1,6 @@
 """The directory of one training run: its settings, checkpoint, history and results."""
 
+import contextlib
 import csv
 import dataclasses
 import importlib.util
@@ -7,7 +8,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import keras
 
 from keras_transformer import plots
-from keras_transformer.atomic_files import new_file
+from keras_transformer.atomic_files import claimed, new_file
 from keras_transformer.callbacks import ExactResume
 from keras_transformer.card_file import read_card
 from keras_transformer.process_group import is_first, tell_others, whole_copy
@@ -35,6 +36,7 @@ from keras_transformer.recipes.runs import load_model
 from keras_transformer.recipes.settings import IMPORTED, SETTINGS, Settings
 
 SUMMARY, README = "summary.txt", "README.txt"  # written last: with them the run is tested
+LOCK = ".lock"  # there while a process trains
 LEARNT_WITH = ("user_defined_symbols", "input_sentence_size")  # of vocabularies, where given
 TEST = ("beam_size", "length_penalty", "bleu_tokenize", "xla_export", "split_sentences")
 
@@ -92,6 +94,29 @@ class RunDirectory:
                 f"--output {self.path}"
             )
         return differing
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Keeps other trainings out of the directory, until the block ends or the process dies.
+
+        Of several processes that train together the first one does. A file system without locks
+        keeps nobody out.
+
+        Raises:
+            ValueError: when another process trains there.
+        """
+        with contextlib.ExitStack() as stack:
+            if is_first():
+                self.path.mkdir(parents=True, exist_ok=True)
+                try:
+                    is_busy = stack.enter_context(claimed(self.path / LOCK)) is None
+                except (OSError, ImportError):  # no locks here
+                    is_busy = False
+                if is_busy:
+                    raise ValueError(
+                        f"{self.path} must not be in use. Received: another process trains there"
+                    )
+            yield
 
     def open(self, settings: Settings, **facts: Any) -> None:
         """Makes the directory, or goes on with the one there after `check`, whose arguments it has.

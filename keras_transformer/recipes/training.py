@@ -74,7 +74,8 @@ def train(settings: Settings, output: str | PathLike[str]) -> Run:
 
     Raises:
         ValueError: when a file is bad, the directory is of other settings, or the loss is not a
-            number. When Keras runs on another backend than the settings say.
+            number. When Keras runs on another backend than the settings say, or another process
+            trains in the directory.
         ImportError: when a package that is needed later is not installed.
 
     Example:
@@ -112,6 +113,14 @@ def go_through(settings: Settings, directory: RunDirectory) -> Run:
     if settings.model == "imported":
         imported = read_imported(directory.path if begun else settings.start_from)
     corpus = read_corpus(settings, directory.path / CORPORA)
+    with directory.claimed():
+        return open_and_train(settings, directory, corpus, imported)
+
+
+def open_and_train(
+    settings: Settings, directory: RunDirectory, corpus: Corpus, imported: dict[str, Any]
+) -> Run:
+    """Opens the directory, which no other process has, trains what is left, and tests."""
     directory.open(settings, training_pairs=corpus.num_train, pairs_digest=corpus.digest)
     if imported:
         directory.write(IMPORTED, json.dumps(imported, ensure_ascii=False, indent=2))

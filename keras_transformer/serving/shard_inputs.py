@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from keras_transformer.atomic_files import lock
+
 RECORD = "translate_shards.inputs"  # a JSON object a line, the last one of a name holds
 
 
@@ -42,11 +44,9 @@ def note_input(directory: str, name: str, found: Input) -> None:
 
     Several processes may do so at the same time, on any machine whose locks the file system has.
     """
-    import fcntl
-
     line = json.dumps({"file": name, **found._asdict()})
     with open(os.path.join(directory, RECORD), "ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        lock(stream, wait=True)
         stream.write(f"\n{line}".encode())  # whatever a crash has left of the line before
         stream.flush()
         os.fsync(stream.fileno())

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the operations of a SavedModel)
 
 from keras_transformer import arguments
-from keras_transformer.atomic_files import write_atomically
+from keras_transformer.atomic_files import claimed, write_atomically
 from keras_transformer.processes import Died, call_in_processes
 from keras_transformer.serving.export import arguments_of_translate
 from keras_transformer.serving.model_card import read_card
@@ -377,40 +377,6 @@ def translate_shard(
         wrong_rows.keep()
         os.replace(stream.name, target)
     return {"rows": rows, "wrong": wrong}
-
-
-@contextlib.contextmanager
-def claimed(path: str) -> Iterator[BinaryIO | None]:
-    """Gives an empty file that no other process has; None where one has it.
-
-    The system frees the file of a process that dies. What was not renamed is removed.
-    """
-    import fcntl
-
-    def without_emptying(name: str, flags: int) -> int:
-        return os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-
-    with open(path, "wb", opener=without_emptying) as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        own = os.fstat(stream.fileno())
-        try:  # the one who had it may have renamed it in between
-            is_own = os.path.samestat(own, os.stat(path))
-        except FileNotFoundError:
-            is_own = False
-        if not is_own:
-            yield None
-            return
-        try:
-            stream.truncate()
-            os.utime(path)  # says when the file was begun
-            yield stream
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
 
 
 class WrongRows:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keras_transformer import arguments
-from keras_transformer.atomic_files import write_atomically
+from keras_transformer.atomic_files import lock, write_atomically
 from keras_transformer.batches.prepared_corpus import (
     DESCRIPTION,
     SIDES,
@@ -298,19 +298,15 @@ def _count_lines(path: str) -> int:
 @contextlib.contextmanager
 def _alone(path: Path, verbose: bool) -> Iterator[None]:
     """Waits until no other process is in this block with the same file, and says that it waits."""
-    import fcntl
-
     with open(path, "wb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(stream):
             if verbose:
                 print(
                     f"another process prepares this corpus: waiting until it ends ({path})",
                     file=sys.stderr,
                     flush=True,
                 )
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            lock(stream, wait=True)
         yield
 
 

@@ -1,6 +1,7 @@
 """The run directory: nothing finished is lost, whichever write a crash interrupts."""
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -129,6 +130,40 @@ def test_a_run_neither_starts_nor_learns_from_its_own_directory(directory, monke
         rule = f"`{name}` must be another directory than the output. Received: {name}='./run'"
         with pytest.raises(ValueError, match=rule):
             directory.check(settings)
+
+
+HOLD = """
+import fcntl, sys, time
+file = open(sys.argv[1], "wb")
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_directory_belongs_to_one_process_until_that_dies(directory):
+    lock = directory.path / ".lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLD, lock], stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout.readline() == b"held\n"
+        rule = f"{directory.path} must not be in use. Received: another process trains there"
+        with pytest.raises(ValueError, match=rule), directory.claimed():
+            pass
+        process.kill()
+    assert lock.exists()
+    with directory.claimed():
+        assert lock.exists()
+    assert not lock.exists()
+
+
+def test_a_file_system_without_locks_refuses_nobody(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    directory = RunDirectory(tmp_path / "run")
+    with directory.claimed():
+        directory.open(Settings.from_preset(seed=1))
 
 
 def test_what_was_noted_of_an_import_goes_with_a_run_that_trained_nothing(directory):

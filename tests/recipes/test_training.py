@@ -204,6 +204,14 @@ def test_another_search_tests_a_finished_run_again_and_trains_nothing(
     assert "test sentences, greedy search" in printed
 
 
+def test_a_second_training_in_one_directory_is_refused(corpus, tmp_path, monkeypatch):
+    settings, output = small(corpus), tmp_path / "run"
+    monkeypatch.setattr(training, "open_texts", lambda *given: train(settings, output))
+    with pytest.raises(ValueError, match="another process trains there"):
+        train(settings, output)
+    assert [file.name for file in output.iterdir()] == ["settings.toml"]
+
+
 def test_settings_that_differ_are_refused_before_texts_are_read_and_the_files_stay(
     stopped, corpus, monkeypatch
 ):
