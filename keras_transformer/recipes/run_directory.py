@@ -251,9 +251,14 @@ class RunDirectory:
             new_file(self.path / PREDICTIONS) as scratch,
             open(scratch, "w", newline="", encoding="utf-8") as file,
         ):
-            writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-            writer.writerow(["source", "reference", "output"])
-            writer.writerows([*pair, output] for pair, output in zip(pairs, outputs, strict=True))
+            form: dict[str, Any] = {"delimiter": "\t", "lineterminator": "\n"}
+            plain = csv.writer(file, **form)
+            quoting = csv.writer(file, **form, quoting=csv.QUOTE_ALL)
+            plain.writerow(["source", "reference", "output"])
+            for pair, output in zip(pairs, outputs, strict=True):
+                row = [*pair, output]
+                # Python 3.11 and 3.12 leave a carriage return without quotes.
+                (quoting if "\r" in "".join(row) else plain).writerow(row)
 
     def write_readme(self) -> None:
         """Writes README.txt of the test and the newest export; see `make_readme`."""

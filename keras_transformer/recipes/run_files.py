@@ -20,6 +20,7 @@ from keras_transformer.recipes.settings import (
 )
 
 PREDICTIONS = "predictions.tsv"
+LONGEST_FIELD = 2**31 - 1  # characters, the most that `csv` takes on every system
 # Of the options that an import keeps, those that its training needs too.
 TAGS_AND_ENDS = ("source_tag", "target_tag", "source_eos")
 CORPORA = "corpora"  # of a run on large files
@@ -278,5 +279,9 @@ def read_predictions(path: str | PathLike[str]) -> list[dict[str, str]]:
     file = Path(path) / PREDICTIONS
     if not file.exists():
         raise ValueError(f"{path} has no {PREDICTIONS} of a run. Give --source and --reference")
-    with open(file, newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened, delimiter="\t"))
+    limit = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        with open(file, newline="", encoding="utf-8") as opened:
+            return list(csv.DictReader(opened, delimiter="\t"))
+    finally:
+        csv.field_size_limit(limit)

@@ -1,5 +1,6 @@
 """The run directory: nothing finished is lost, whichever write a crash interrupts."""
 
+import csv
 import dataclasses
 import errno
 import os
@@ -18,7 +19,7 @@ from keras_transformer.recipes.run_directory import (
     RunDirectory,
     find_languages,
 )
-from keras_transformer.recipes.run_files import read_run
+from keras_transformer.recipes.run_files import read_predictions, read_run
 from keras_transformer.recipes.runs import load_translator
 from keras_transformer.recipes.settings import Settings
 from tests.locale_environments import environment
@@ -305,3 +306,16 @@ def test_an_export_is_announced_before_it_is_written(tmp_path, capsys, monkeypat
 
     RunDirectory(tmp_path).export(SimpleNamespace(export=export), "")
     assert (tmp_path / "export" / "1").is_dir()
+
+
+def test_every_text_is_read_back_from_predictions_and_plain_rows_have_no_quotes(directory):
+    texts = ["a\rb", 'a "\r"', "a\nb", "a\tb", 'a "b"', "", "a" * 200_000]
+    limit = csv.field_size_limit()
+    directory.write_translations([("a b", "c"), *((text, "b") for text in texts)], ["d", *texts])
+    rows = read_predictions(directory.path)
+    assert [row["source"] for row in rows] == ["a b", *texts]
+    assert [row["output"] for row in rows] == ["d", *texts]
+    assert csv.field_size_limit() == limit
+    written = (directory.path / "predictions.tsv").read_bytes()
+    assert written.startswith(b"source\treference\toutput\na b\tc\td\n")
+    assert b'"a\nb"\tb\t"a\nb"\n' in written
