@@ -39,7 +39,7 @@ from keras_transformer.recipes.run_files import (
     check_import,
     check_run,
     check_teacher,
-    is_run,
+    has_begun,
 )
 from keras_transformer.recipes.settings import FIELDS, Settings, read_settings
 
@@ -135,9 +135,10 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
     with fields_as_options():
         check_import(settings)
     output = args.output or str(Path("runs") / default_name(settings))
-    if settings.start_from and not is_run(output):
+    begun = has_begun(output)  # then it needs no other run any more
+    if settings.start_from and not begun:
         check_run(settings.start_from)
-    if settings.teacher:
+    if settings.teacher and not begun:
         check_teacher(settings)
     prepare(settings)
     if args.processes > 1:

@@ -69,6 +69,11 @@ def is_run(path: str | PathLike[str]) -> bool:
     return all((Path(path) / name).exists() for name in (SETTINGS, "model.keras"))
 
 
+def has_begun(path: str | PathLike[str]) -> bool:
+    """Whether the directory of a run has an epoch to go on from, as `ExactResume` keeps it."""
+    return (Path(path) / "state.npz").exists()
+
+
 def check_version(path: str | PathLike[str]) -> None:
     """Raises `ValueError` for a run of version 0.1.0, which this version cannot go on with."""
     path = Path(path)

@@ -159,15 +159,18 @@ def test_it_ends_with_the_figures_and_json_has_them(command, tmp_path, monkeypat
     assert "from Keras" in err
 
 
-def test_a_run_needs_its_start_only_to_begin(command, run_directory, monkeypatch, tmp_path):
+@pytest.mark.parametrize("option", ["--start-from", "--teacher"])
+def test_a_run_needs_another_one_only_to_begin(option, command, monkeypatch, tmp_path):
     trained = []
     monkeypatch.setattr(train, "train_here", lambda program, *given: trained.append(given) or {})
-    given = ["--train", __file__, "--start-from", tmp_path / "gone"]
-    status, _, err = command("train", *given, "--output", run_directory)
-    assert (status, len(trained)) == (0, 1), err
-    status, _, err = command("train", *given, "--output", tmp_path / "new")
-    assert (status, len(trained)) == (1, 1)
+    given = ["--train", __file__, option, tmp_path / "gone", "--output", tmp_path / "run"]
+    status, _, err = command("train", *given)
+    assert (status, len(trained)) == (1, 0)
     assert "gone: there is no such directory" in err
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "state.npz").touch()  # of an epoch, before a model is chosen
+    status, _, err = command("train", *given)
+    assert (status, len(trained)) == (0, 1), err
 
 
 def test_ctrl_c_says_how_to_go_on(command, tmp_path, monkeypatch):
