@@ -10,6 +10,7 @@
 # `train_on_files.py`, or the command `keras-transformer train`.
 
 # %%
+import itertools
 import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # texts and the export need it
@@ -112,15 +113,18 @@ model.fit(
 # ## Strings in, strings out
 #
 # A `Translator` joins the tokenizer, the model and a search. Its export is a SavedModel that needs
-# TensorFlow and TensorFlow Text alone; `translate_saved_model.py` calls it.
+# TensorFlow and TensorFlow Text alone; `translate_saved_model.py` calls it. Each run of this script
+# exports under the next number.
 
 # %%
 translator = Translator(model, tokenizer, search=BeamSearch(beam_size=4, length_penalty=0.6))
-translator.export(f"{OUTPUT}/export/1", verbose=False)
+exports = (f"{OUTPUT}/export/{number}" for number in itertools.count(1))
+export = next(path for path in exports if not os.path.exists(path))
+translator.export(export, verbose=False)
 sources = [source for source, _ in test]
 translations = translator(sources)
 for (source, target), ours in zip(test[:5], translations, strict=False):
     print(f"{source}  ->  {ours}{'' if ours == target else f'  (right: {target})'}")
 right = sum(ours == target for ours, (_, target) in zip(translations, test, strict=True))
-print(f"Wrote the SavedModel {OUTPUT}/export/1.")
+print(f"Wrote the SavedModel {export}.")
 print(f"Exact match: {right / len(test):.2%} of {len(test):,} held-out pairs.")

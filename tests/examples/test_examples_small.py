@@ -149,7 +149,7 @@ def test_the_notebook_of_attention_draws_what_a_trained_model_looks_at(
 
 
 @pytest.mark.slow
-def test_the_first_example_ends_with_an_export(tmp_path, monkeypatch):
+def test_the_first_example_ends_with_an_export_each_time(tmp_path, monkeypatch):
     # Hardly trained, it writes the longest outputs: so there are few to write.
     make, split = dates.date_pairs, dates.split_pairs
     monkeypatch.setattr(
@@ -162,6 +162,9 @@ def test_the_first_example_ends_with_an_export(tmp_path, monkeypatch):
     names = run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=1)
     assert 0 <= names["right"] <= len(names["test"])
     assert "May 3, 2026" in translated_alone(tmp_path)
+    run_cells("train_translator.py", tmp_path, monkeypatch, EPOCHS=1)  # finished, and run again
+    exports = (tmp_path / "runs/train_translator/export").iterdir()
+    assert {path.name for path in exports} == {"1", "2"}
 
 
 @pytest.mark.long
