@@ -138,10 +138,15 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any] | None:
     return None
 
 
+def is_given(value: Any) -> bool:
+    """Whether an option is given: a number 0 is, but not a flag that is off."""
+    return value is not None and value is not False
+
+
 def run_shards(args: argparse.Namespace) -> dict[str, int]:
     """Translates a collection; returns how many files and rows."""
     for name in ("file", "n_best", "scores", "alignments", "beam_size", "length_penalty"):
-        if getattr(args, name):
+        if is_given(getattr(args, name)):
             option = "FILE" if name == "file" else f"--{name.replace('_', '-')}"
             raise ValueError(f"--shards goes without {option}")
     if not args.output:
@@ -259,7 +264,7 @@ def check_onnx(args: argparse.Namespace) -> None:
         *("alignments", "split_sentences", "source_tag", "target_tag"),
         *("beam_size", "length_penalty"),
     ):
-        if getattr(args, name) not in (None, False):
+        if is_given(getattr(args, name)):
             raise ValueError(
                 f"--{name.replace('_', '-')} needs a run or a SavedModel. "
                 f"Received: {args.model}, an ONNX file"

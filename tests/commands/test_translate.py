@@ -163,6 +163,10 @@ def test_what_a_collection_does_not_have_is_refused(run_directory, tmp_path, com
         ((*shards,), "--shards needs --output, a directory"),
         ((*shards, "--scores", "--output", tmp_path / "out"), "--shards goes without --scores"),
         ((*shards, "--beam-size", 2, "--output", tmp_path / "out"), "without --beam-size"),
+        (
+            (*shards, "--length-penalty", 0, "--output", tmp_path / "out"),
+            "without --length-penalty",
+        ),
         ((tmp_path / "a", *shards, "--output", tmp_path / "out"), "--shards goes without FILE"),
         (("--workers", 2), "--workers needs --shards"),
         (("--shards", tmp_path / "b", "--output", tmp_path / "out"), "there is no such file"),
@@ -191,7 +195,7 @@ def test_an_onnx_file_translates_as_its_run(tmp_path, command):
     assert [(row[0], row[2]) for row in rows if row[0] != "2"] == [(n, t) for n, (t, _) in wanted]
     scores = [float(row[1]) for row in rows if row[0] != "2"]
     np.testing.assert_allclose(scores, [score for _, (_, score) in wanted], atol=1e-4)
-    for option in ("--alignments", "--beam-size=2", "--split-sentences"):
+    for option in ("--alignments", "--beam-size=2", "--length-penalty=0", "--split-sentences"):
         status, _, err = command("translate", tmp_path / "onnx", option, text=b"abc")
         assert status == 1
         assert f"{option.partition('=')[0]} needs a run or a SavedModel" in err
