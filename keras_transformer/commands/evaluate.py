@@ -22,7 +22,7 @@ from keras_transformer.commands.program import (
     use_a_backend,
     use_tensorflow,
 )
-from keras_transformer.recipes.pair_formats import decode_target, encode_source
+from keras_transformer.recipes.pair_formats import decode_target, encode_sources
 from keras_transformer.recipes.parallel_text import read_lines
 from keras_transformer.recipes.run_files import check_model, read_format, read_predictions
 from keras_transformer.recipes.settings import SETTINGS, read_settings
@@ -135,7 +135,7 @@ def read_texts(args: argparse.Namespace) -> Texts:
         return Texts([], references, read_as_many(args.translations, len(references)))
     form = read_format(args.model)
     sources = read_as_many(args.source, len(references))
-    return Texts([encode_source(line, form) for line in sources], references, None, form)
+    return Texts(encode_sources(sources, form, args.source), references, None, form)
 
 
 def read_as_many(file: str, count: int) -> list[str]:

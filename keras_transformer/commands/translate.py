@@ -39,7 +39,7 @@ from keras_transformer.line_files import (
     damage_named,
     open_lines,
 )
-from keras_transformer.recipes.pair_formats import decode_target, encode_source
+from keras_transformer.recipes.pair_formats import decode_target, encode_sources
 from keras_transformer.recipes.run_files import (
     check_model,
     count_hypotheses,
@@ -47,6 +47,7 @@ from keras_transformer.recipes.run_files import (
     read_format,
 )
 
+STANDARD_INPUT = "standard input"
 REFUSED = -1e9  # the score of a text that is too long
 
 
@@ -204,7 +205,7 @@ def translate_lines(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_lines(args.file))
         stack.enter_context(damage_named(args.file))
-        check_is_text(stream.peek(), args.file or "standard input")
+        check_is_text(stream.peek(), args.file or STANDARD_INPUT)
         use_tensorflow()
         answer_lines: Callable[..., list[dict[str, Any]]]
         if is_onnx(args.model):
@@ -222,7 +223,7 @@ def translate_lines(args: argparse.Namespace) -> None:
         output = stack.enter_context(open_output(args.output))
         count = too_long = 0
         for lines in batches(stream, args.batch_size):
-            for answer in answer_lines(lines, form, args):
+            for answer in answer_lines(lines, count + 1, form, args):
                 count += 1
                 too_long += answer["truncated"]
                 write(answer, count, args, output)
@@ -272,12 +273,11 @@ def check_onnx(args: argparse.Namespace) -> None:
 
 
 def onnx_answers(
-    translator: Any, lines: list[bytes], form: str, args: argparse.Namespace
+    translator: Any, lines: list[bytes], first: int, form: str, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """The answer of each line by an ONNX file: its translations and their scores."""
     sources = [line.decode("utf-8", "replace") for line in lines]
-    plain = form in ("text", "dates")
-    texts = sources if plain else [encode_source(source, form) for source in sources]
+    texts = encode_sources(sources, form, args.file or STANDARD_INPUT, first)
     fitting = [text for text in texts if translator.fits(text)]
     found = iter(translator.n_best(fitting))
     made = []
@@ -294,15 +294,19 @@ def onnx_answers(
 
 
 def answers(
-    signatures: Any, lines: list[bytes], form: str, args: argparse.Namespace
+    signatures: Any, lines: list[bytes], first: int, form: str, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """The answer of each line: its translations, their scores, and where they were read."""
+    """The answer of each line: its translations, their scores, and where they were read.
+
+    `first` is the number of the first line in its file.
+    """
     import tensorflow as tf
 
+    sources = [line.decode("utf-8", "replace") for line in lines]
     if form in ("text", "dates"):
         text = tf.constant(lines)
     else:  # of symbols
-        text = tf.constant([encode_source(line.decode("utf-8", "replace"), form) for line in lines])
+        text = tf.constant(encode_sources(sources, form, args.file or STANDARD_INPUT, first))
     if args.alignments:
         found = signatures["align"](text=text)
         return [aligned(found, row, line) for row, line in enumerate(lines)]
@@ -324,10 +328,9 @@ def answers(
         found = translate(text=text, **options)
     check_number(args.n_best, found["scores"].shape[1])
     made = []
-    for row, line in enumerate(lines):
+    for row, source in enumerate(sources):
         answer = found_ones(found["translations"][row, :count], found["scores"][row, :count])
         answer["translations"] = [decode_target(text, form) for text in answer["translations"]]
-        source = line.decode("utf-8", "replace")
         made.append({"source": source, **answer, "truncated": bool(found["truncated"][row])})
     return made
 

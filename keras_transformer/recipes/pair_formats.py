@@ -6,7 +6,7 @@ is the symbol "▁".
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from os import PathLike
 
 from keras_transformer.recipes.parallel_text import Pair, read_lines
@@ -32,9 +32,7 @@ def read_file(path: str | PathLike[str], format: str) -> list[Pair]:
             composed = line if format == "text" else unicodedata.normalize("NFC", line)
             found.append(READERS[format](composed))
         except ValueError as error:
-            told = (
-                f"{path}: line {number} {error}, in the format {format!r}. Received: {line!r:.100}"
-            )
+            told = tell_line(path, number, line, format, error)
             other = ". Or give two files, one of sources and one of targets" * (format == "text")
             raise ValueError(f"{told}{other}") from None
     if not found:
@@ -84,7 +82,10 @@ def text(line: str) -> Pair:
 def encode_source(line: str, format: str) -> str:
     """A source as a user writes it, as the model reads it.
 
-    The sources of "inflection" have two columns, lemma and tags.
+    The sources of "inflection" have two columns, lemma and tags, or a lemma alone.
+
+    Raises:
+        ValueError: when a source of "inflection" has other columns.
 
     Example:
 
@@ -96,8 +97,34 @@ def encode_source(line: str, format: str) -> str:
         return split_characters(line.strip())
     if format == "inflection":
         lemma, _, tags = line.partition("\t")
-        return inflection(f"{lemma}\t-\t{tags}")[0] if tags.strip() else split_characters(lemma)
+        if not tags.strip():
+            return split_characters(lemma)
+        if not lemma.strip() or "\t" in tags:
+            raise ValueError("must have a lemma, or a lemma and its tags with a tab between them")
+        return inflection(f"{lemma}\t-\t{tags}")[0]
     return line
+
+
+def encode_sources(
+    lines: Iterable[str], format: str, path: str | PathLike[str], first: int = 1
+) -> list[str]:
+    """Returns the lines of a file as the model reads them.
+
+    Args:
+        lines: sources as a user writes them.
+        format: a name of `READERS`, or "dates".
+        path: the file, and `first` the number of the first line there.
+
+    Raises:
+        ValueError: when a line is not a source of the format.
+    """
+    found = []
+    for number, line in enumerate(lines, first):
+        try:
+            found.append(encode_source(line, format))
+        except ValueError as error:
+            raise ValueError(tell_line(path, number, line, format, error)) from None
+    return found
 
 
 def decode_target(text: str, format: str) -> str:
@@ -128,6 +155,13 @@ def columns(line: str, number: int) -> list[str]:
     if len(found) != number or not all(found):
         raise ValueError(f"must have {number} columns with tabs between them, none empty")
     return found
+
+
+def tell_line(
+    path: str | PathLike[str], number: int, line: str, format: str, error: ValueError
+) -> str:
+    """Says what is wrong with a line of a file."""
+    return f"{path}: line {number} {error}, in the format {format!r}. Received: {line!r:.100}"
 
 
 def split_characters(text: str) -> str:

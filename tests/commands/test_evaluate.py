@@ -106,6 +106,23 @@ def test_a_model_of_symbols_reads_and_writes_what_the_files_hold(
     )
 
 
+def test_a_bad_line_of_inflection_is_told_with_its_number(symbols, files, command, monkeypatch):
+    from keras_transformer.recipes import runs
+
+    monkeypatch.setattr(runs, "open_signatures", lambda *given, **options: {})
+    settings = Settings.from_preset(train="words.tsv", format="inflection")
+    (symbols / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    source, reference = files(source=["go\tV", "go\twent\tV"], reference=["goes", "went"])
+    given = (
+        (symbols, "--source", source, "--reference", reference),
+        (symbols, source),
+    )
+    for name, arguments in zip(("evaluate", "translate"), given, strict=True):
+        status, _, err = command(name, *arguments)
+        assert (status, err.count("\n")) == (1, 1)
+        assert f"{source}: line 2 must have a lemma, or a lemma and its tags" in err
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -1,6 +1,13 @@
+import re
+
 import pytest
 
-from keras_transformer.recipes.pair_formats import decode_target, encode_source, read_file
+from keras_transformer.recipes.pair_formats import (
+    decode_target,
+    encode_source,
+    encode_sources,
+    read_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +107,16 @@ def test_real_files_are_read(shared, format, name, number):
 )
 def test_a_source_is_read_as_those_of_the_training_were(format, line, encoded):
     assert encode_source(line, format) == encoded
+
+
+@pytest.mark.parametrize("line", ["go\twent\tV;PST", "\tV;PST", "go\tV;PST\t"])
+def test_a_source_of_other_columns_is_refused_by_its_file_and_line(line):
+    rule = (
+        "words: line 8 must have a lemma, or a lemma and its tags with a tab between them, in the "
+        f"format 'inflection'. Received: {line!r}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(rule)}$"):
+        encode_sources(["go\tV;PST", line], "inflection", "words", first=7)
 
 
 @pytest.mark.parametrize(
