@@ -32,6 +32,7 @@ LEVELS = {
     "processes": (0, 0),
     "processor": (0, 0),
     "reservoir": (0, 0),
+    "subwords": (0, 0),
     "symbols": (0, 0),
     "tokenizer_file": (0, 0),
     "masking": (0, 1),

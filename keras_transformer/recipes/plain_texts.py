@@ -36,6 +36,7 @@ from keras_transformer.recipes.run_files import CORPORA
 from keras_transformer.recipes.settings import FORMS, Settings
 from keras_transformer.recipes.texts import Texts
 from keras_transformer.reservoir import sample_evenly
+from keras_transformer.subwords import explain, training_lines
 from keras_transformer.symbols import WHITE_SPACE, order_by_count, split_symbols
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
@@ -150,7 +151,9 @@ class SubwordVocabulary:
                 settings = {"normalization_rule_tsv": str(file)}
             try:
                 sentencepiece.SentencePieceTrainer.train(
-                    sentence_iterator=(fold(text, form, lowercase) for text in texts),
+                    sentence_iterator=(
+                        fold(line, form, lowercase) for line in training_lines(texts)
+                    ),
                     model_writer=model,
                     vocab_size=vocab_size,
                     hard_vocab_limit=False,
@@ -166,9 +169,7 @@ class SubwordVocabulary:
                     **settings,
                 )
             except RuntimeError as error:
-                raise ValueError(
-                    f"`vocab_size` must leave room for every character of the texts: {error}"
-                ) from error
+                raise ValueError(explain(str(error), vocab_size)) from error
         return cls(model.getvalue(), form, lowercase)
 
     def save(self, path: Path) -> None:

@@ -2,13 +2,13 @@
 
 import io
 import pathlib
-import re
 import sys
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from keras_transformer.subwords import explain
 from keras_transformer.text.tokenizer import Tokenizer
 
 TYPES = ("NORMAL", "UNKNOWN", "CONTROL", "USER_DEFINED", "UNUSED", "BYTE")
@@ -167,24 +167,6 @@ def varint(message: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return value, at
-
-
-def explain(message: str, vocab_size: int) -> str:
-    """Returns sentencepiece's message as a rule and what was received."""
-    largest = re.search(r"too high.*<= (\d+)", message)
-    if largest:
-        return (
-            f"`vocab_size` must be at most {largest[1]} for these texts; more text allows more, "
-            "and `shrink_to_fit=True` takes the largest possible. "
-            f"Received: vocab_size={vocab_size}"
-        )
-    smallest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if smallest:
-        return (
-            f"`vocab_size` must be at least {smallest[1]} to hold the characters of these texts. "
-            f"Received: vocab_size={vocab_size}"
-        )
-    return f"`texts` must be text that sentencepiece can learn from. Received: {message}"
 
 
 def import_sentencepiece(purpose: str) -> Any:

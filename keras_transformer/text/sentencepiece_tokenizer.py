@@ -6,7 +6,7 @@ import os
 import pathlib
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from os import PathLike
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ import tensorflow_text as tf_text
 
 from keras_transformer import arguments
 from keras_transformer.reservoir import sample_evenly
+from keras_transformer.subwords import training_lines
 from keras_transformer.symbols import WHITE_SPACE
 from keras_transformer.text.bpe_dropout import BpeDropout
 from keras_transformer.text.folding import FORMS, Folding
@@ -41,8 +42,6 @@ LOSSLESS_SETTINGS = {
 RULES = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc_cf")
 NUM_BYTES = 256
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-# sentencepiece leaves out training lines of more than 4192 bytes; a character has at most 4.
-MAX_LINE_CHARACTERS = 1024
 # Lossless text spells a SPACE_MARK of its own as ESCAPE "a", and ESCAPE itself, a private-use
 # character, as ESCAPE "b".
 ESCAPE = "\ue000"
@@ -252,7 +251,7 @@ class SentencePieceTokenizer(Tokenizer):
         size = arguments.optional(
             arguments.positive_integer, "input_sentence_size", input_sentence_size
         )
-        stream = training_lines(each_text("texts", texts))
+        stream = training_lines(map(valid_text, each_text("texts", texts)))
         lines = folding.fold_texts(list(stream) if size is None else sample_evenly(stream, size))
         settings |= LOSSLESS_SETTINGS if lossless else rule
         if lossless:
@@ -522,14 +521,6 @@ def can_be_piece(text: str) -> bool:
     """Whether a text can be a piece that sentencepiece keeps whole."""
     fits = text.isprintable() and not {" ", SPACE_MARK} & set(text)
     return bool(text) and fits and text not in SPECIAL_PIECES and not BYTE_PIECE.fullmatch(text)
-
-
-def training_lines(texts: Iterable[str]) -> Iterator[str]:
-    """Yields the lines of `texts`, none longer than sentencepiece reads."""
-    for text in texts:
-        for line in re.split(r"[\r\n]+", valid_text(text)):
-            for start in range(0, len(line), MAX_LINE_CHARACTERS):
-                yield line[start : start + MAX_LINE_CHARACTERS]
 
 
 def without_escapes(escaped: tf.Tensor, offsets: tf.RaggedTensor) -> tf.RaggedTensor:

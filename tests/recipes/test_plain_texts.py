@@ -72,8 +72,17 @@ def test_subwords_have_the_ids_of_the_tokenizer(tmp_path, lowercase, rule):
         assert ours.decode(ids) == theirs.detokenize([ids]).numpy()[0].decode()
 
 
+def test_long_texts_count_as_those_of_the_tokenizer():
+    texts = [*SENTENCES, "quux " * 2000]  # more bytes than sentencepiece reads in a line
+    ours = SubwordVocabulary.train(texts, 90, "identity", lowercase=False, split_digits=False)
+    trained = SentencePieceTokenizer.train(texts, 90, character_coverage=1.0)
+    assert ours.pieces(range(4, 90)) == trained.pieces(range(4, 90))
+    assert "▁quux" in ours.pieces(range(90))
+
+
 def test_a_vocabulary_too_small_for_its_characters_is_refused():
-    with pytest.raises(ValueError, match="`vocab_size` must leave room for every character"):
+    rule = r"`vocab_size` must be at least 2\d to hold the characters of these texts. Received: "
+    with pytest.raises(ValueError, match=f"^{rule}vocab_size=10$"):
         SubwordVocabulary.train(SENTENCES, 10, "identity", lowercase=False, split_digits=False)
 
 
