@@ -287,7 +287,7 @@ class RunDirectory:
         newest = max(export_numbers(self.path / "export"), default=1)
         path = self.path / "export" / str(1 if newest == 1 else newest + 1)
         scratch, older = self.path / ".export", self.path / ".export-before"
-        for left in (scratch, older):  # of a run that was stopped here
+        for left in self.path.glob(".export*"):  # of runs that were stopped here
             shutil.rmtree(left, ignore_errors=True)
         say(f"Exporting to {path}; on a slow machine this takes minutes ...")
         translator.export(scratch, self.card(scores), verbose=False)

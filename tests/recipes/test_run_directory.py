@@ -308,6 +308,18 @@ def test_an_export_is_announced_before_it_is_written(tmp_path, capsys, monkeypat
     assert (tmp_path / "export" / "1").is_dir()
 
 
+def test_an_export_removes_what_killed_ones_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunDirectory, "card", lambda self, scores: {})
+    for name in (".export", ".export-before", ".export-1a2b/new/variables", "export/1"):
+        (tmp_path / name).mkdir(parents=True)
+
+    def export(path, card, verbose):
+        path.mkdir()
+
+    RunDirectory(tmp_path).export(SimpleNamespace(export=export), "")
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
 def test_every_text_is_read_back_from_predictions_and_plain_rows_have_no_quotes(directory):
     texts = ["a\rb", 'a "\r"', "a\nb", "a\tb", 'a "b"', "", "a" * 200_000]
     limit = csv.field_size_limit()
