@@ -18,7 +18,8 @@ from keras_transformer.commands.program import (
     positive_integer,
     use_tensorflow,
 )
-from keras_transformer.recipes.run_files import check_run
+from keras_transformer.recipes.pair_formats import decode_target, encode_sources
+from keras_transformer.recipes.run_files import check_run, read_format
 
 LARGE = 10  # megabytes
 
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     check_output(args.output)
     if not args.sentence.strip():
         raise ValueError("SENTENCE must have at least one word. Received: an empty one")
+    form = read_format(args.run_directory)
+    (sentence,) = encode_sources([args.sentence], form, "SENTENCE")
     use_tensorflow()
     from keras_transformer.recipes.attention_explorer import explore, write_page
     from keras_transformer.recipes.runs import load_translator
@@ -62,7 +65,7 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
         translator.model,
         translator.source_tokenizer,
         translator.target_tokenizer,
-        args.sentence,
+        sentence,
         search,
     )
     write_page(Path(args.output), data)
@@ -71,5 +74,6 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     program.say(f"{steps} steps, {hypotheses} hypotheses, a page of {size / 1e3:,.0f} kB")
     if size > LARGE * 1e6:
         program.say("A smaller --beam-size or a shorter sentence gives a smaller page.")
-    program.say(f"{args.output}: {data['translation']}")
-    return {"output": args.output, "bytes": size, "translation": data["translation"]}
+    translation = decode_target(data["translation"], form)
+    program.say(f"{args.output}: {translation}")
+    return {"output": args.output, "bytes": size, "translation": translation}

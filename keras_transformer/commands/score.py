@@ -16,8 +16,9 @@ from keras_transformer.commands.program import (
     positive_integer,
     use_tensorflow,
 )
+from keras_transformer.recipes.pair_formats import encode_sources, encode_target
 from keras_transformer.recipes.parallel_text import read_pairs
-from keras_transformer.recipes.run_files import check_model
+from keras_transformer.recipes.run_files import check_model, read_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,10 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     """Scores the pairs; the last line is the perplexity of all."""
     check_model(args.model)
     check_files(args.source, args.target)
-    pairs = read_pairs(args.source, args.target)
+    form = read_format(args.model)
+    sources, targets = zip(*read_pairs(args.source, args.target), strict=True)
+    encoded = encode_sources(sources, form, args.source)
+    pairs = list(zip(encoded, [encode_target(line, form) for line in targets], strict=True))
     use_tensorflow()
     import tensorflow as tf
 

@@ -127,6 +127,18 @@ def encode_sources(
     return found
 
 
+def encode_target(line: str, format: str) -> str:
+    """A target as a user writes it, as the model writes it.
+
+    Example:
+
+    >>> encode_target("too l", "characters")
+    't o o ▁ l'
+    """
+    line = line if format in ("text", "dates") else unicodedata.normalize("NFC", line)
+    return split_characters(line.strip()) if format in ("characters", "inflection") else line
+
+
 def decode_target(text: str, format: str) -> str:
     """A target of the model as a user reads it: without spaces between characters.
 

@@ -1,7 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 
+from keras_transformer.recipes.settings import Settings
 from tests.serving.trained import translator
 
 
@@ -33,3 +35,33 @@ def test_files_of_other_lengths_are_refused(run_directory, tmp_path, command):
     status, _, err = command("score", run_directory, tmp_path / "one", tmp_path / "two")
     assert status == 1
     assert "give files of equal length" in err
+
+
+@pytest.mark.parametrize(
+    ("format", "source", "target", "asked"),
+    [
+        ("characters", "ab", "b a", ("a b", "b ▁ a")),
+        ("inflection", "go\tV;PST", "went", ("g o <V> <PST>", "w e n t")),
+        ("g2p", "tool", "t uː l", ("t o o l", "t uː l")),
+    ],
+)
+def test_a_model_of_symbols_scores_what_the_files_hold(
+    format, source, target, asked, tmp_path, command, monkeypatch
+):
+    from keras_transformer.recipes import runs
+
+    found = []
+
+    def score(source, target):
+        found.extend(text.numpy()[0].decode() for text in (source, target))
+        return {"log_prob": np.zeros(1), "num_tokens": np.ones(1), "truncated": np.zeros(1)}
+
+    monkeypatch.setattr(runs, "open_signatures", lambda *given, **options: {"score": score})
+    settings = Settings.from_preset(train="words.tsv", format=format)
+    (tmp_path / "settings.toml").write_text(settings.to_toml(), encoding="utf-8")
+    (tmp_path / "model.keras").touch()
+    for name, text in (("source", source), ("target", target)):
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    status, _, err = command("score", tmp_path, tmp_path / "source", tmp_path / "target")
+    assert status == 0, err
+    assert tuple(found) == asked

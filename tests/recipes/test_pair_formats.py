@@ -6,6 +6,7 @@ from keras_transformer.recipes.pair_formats import (
     decode_target,
     encode_source,
     encode_sources,
+    encode_target,
     read_file,
 )
 
@@ -107,6 +108,21 @@ def test_real_files_are_read(shared, format, name, number):
 )
 def test_a_source_is_read_as_those_of_the_training_were(format, line, encoded):
     assert encode_source(line, format) == encoded
+
+
+@pytest.mark.parametrize(
+    ("format", "line", "encoded"),
+    [
+        ("g2p", "t uː l", "t uː l"),
+        ("characters", " ab c", "a b ▁ c"),
+        ("inflection", "e\u0301 a", "\u00e9 ▁ a"),
+        ("scan", "I_RUN I_RUN", "I_RUN I_RUN"),
+        ("text", " e\u0301 tool", " e\u0301 tool"),
+        ("dates", "3 mai", "3 mai"),
+    ],
+)
+def test_a_target_is_read_as_those_of_the_training_were(format, line, encoded):
+    assert encode_target(line, format) == encoded
 
 
 @pytest.mark.parametrize("line", ["go\twent\tV;PST", "\tV;PST", "go\tV;PST\t"])
