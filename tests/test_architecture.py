@@ -697,6 +697,7 @@ TESTED_IN = {
     "serving/portable_files": "serving/test_portable_translator.py",
     "serving/shard_files": "serving/test_shards.py",
     "serving/shard_inputs": "serving/test_shards.py",
+    "subwords": "text/test_sentencepiece_tokenizer.py",
     "text/bpe_dropout": "text/test_subword_dropout.py",
     "text/corpus_parts": "text/test_corpus.py",
     "text/scripts": "text/test_corpus.py",

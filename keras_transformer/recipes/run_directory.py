@@ -97,7 +97,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Keeps other trainings out of the directory, until the block ends or the process dies.
+        """Keeps other training runs out of the directory, until the block ends or the process dies.
 
         Of several processes that train together the first one does. A file system without locks
         keeps nobody out.
