@@ -164,8 +164,7 @@ class Tokenize:
         lengths = np.stack([store.lengths + 1 for store in stores])  # with eos
         shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
         judged = reasons[kept]
-        tag_lengths = np.array([[tags[part.file] is not None] for tags in filters.tags])
-        _mark(judged, EMPTY, (lengths - tag_lengths <= 1).any(axis=0))
+        _mark(judged, EMPTY, shorter <= 1)
         _mark(judged, LONG, longer > filters.max_length)
         if filters.max_ratio is not None:
             _mark(judged, UNEVEN, longer > filters.max_ratio * shorter)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_transformer.batches.token_store import TokenStore
 from keras_transformer.text.strings import string_tensor
-from keras_transformer.text.tokenizer import valid_utf8, with_first
+from keras_transformer.text.tokenizer import with_first
 
 TEXTS_PER_CALL = 4096
 SECONDS_BETWEEN_LINES = 5.0
@@ -53,13 +53,10 @@ class TaggedTokenizer:
         return getattr(self.tokenizer, name)
 
     def tokenize(self, strings: list[str]) -> tf.RaggedTensor:
-        """Returns ragged ids (batch, length), the tag's first."""
-        ids = self.tokenizer.tokenize(strings)
-        lacks = tf.fill([ids.nrows()], True)
-        if self.tokenizer.leading_tags:
-            cut = self.tokenizer.cut_leading_tags(valid_utf8(string_tensor(strings)))
-            lacks = cut.ids < 0
-        return with_first(ids, tf.fill([ids.nrows()], self.tag_id), lacks)
+        """Returns ragged ids (batch, length), the tag's first; none for a text without tokens."""
+        read = self.tokenizer.read_tags(string_tensor(strings), self.tag_id)
+        ids = self.tokenizer.without_leading_tags().tokenize(read.texts)
+        return with_first(ids, read.tags, ids.row_lengths() > 0)
 
 
 def check_same_special_ids(

@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -273,6 +274,29 @@ def test_files_may_have_tags_of_their_own(tmp_path, sentences):
     )
     firsts = [found.targets[n][0] for n in range(6)]
     assert firsts == [tagged.tag_id("<a>")] * 3 + [tagged.tag_id("<b>")] * 3
+
+
+@pytest.mark.parametrize("target_tag", [None, "<b>"])
+def test_a_tag_before_an_empty_text_is_no_text_in_lists_and_in_files(
+    tmp_path, sentences, target_tag
+):
+    model = train("bpe").model
+    tokenizer = SentencePieceTokenizer(model, tags=["<a>", "<b>"], leading_tags=True)
+    kept = pairs_of(sentences, 3)
+    empty = [("", "a man"), ("a man", " "), ("<b>", "a man"), ("<b> ", "a man"), ("", "")]
+    sides = [*zip(*kept[:1], *empty, *kept[1:], strict=True)]
+    tags = {"source_tag": "<a>", "target_tag": target_tag}
+    options = {"tokens_per_batch": 256, "seed": 1, "verbose": False}
+    lists = translation_dataset(*sides, tokenizer, **options, **tags)
+    files = write_both(tmp_path, [*kept[:1], *empty, *kept[1:]])
+    given = {f"{name}s": tag for name, tag in tags.items() if tag}
+    found = prepare_corpus(tmp_path / "c", *files, tokenizer, **given, workers=1, verbose=False)
+    prepared = translation_dataset(found.sources, found.targets, tokenizer, **options)
+    assert (lists.report.num_kept, lists.report.num_empty) == (3, 5)
+    assert found.report.left_out["empty"] == 5
+    for one, other in zip(lists, prepared, strict=True):
+        for ids, same in zip(keras.tree.flatten(one), keras.tree.flatten(other), strict=True):
+            np.testing.assert_array_equal(ids, same)
 
 
 def test_bad_arguments_are_refused_in_one_line(prepare, files, tmp_path):

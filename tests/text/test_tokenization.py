@@ -42,10 +42,11 @@ def test_a_tag_comes_before_the_texts_that_begin_with_none():
     assert tagged.tokenize(texts).to_list() == [[french, *ids] for ids in plain]
     own = [">>spa<<a man rides", "", ">>fra<<a man", ">>xyz<<"]  # a Translator reads the last too
     unknown = tokenizer.unk_id
-    expected = [[spanish, *plain[0]], [french], [french, *plain[1]], [unknown]]
+    own.append(">>xyz<<a man")
+    expected = [[spanish, *plain[0]], [], [french, *plain[1]], [], [unknown, *plain[1]]]
     assert tagged.tokenize(own).to_list() == expected
     assert tagged.tokenize([]).to_list() == []
     # Without `leading_tags` a tag is text.
     reader = tokenizer.without_leading_tags()
-    expected = [[french, *ids] for ids in reader.tokenize(own).to_list()]
+    expected = [[french, *ids] if ids else [] for ids in reader.tokenize(own).to_list()]
     assert TaggedTokenizer(reader, ">>fra<<").tokenize(own).to_list() == expected
