@@ -14,6 +14,7 @@ from keras_transformer.commands.program import (
     Program,
     check_output,
     examples,
+    in_words,
     length_penalty,
     positive_integer,
     use_tensorflow,
@@ -32,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", default="attention.html", metavar="FILE", help="default: attention.html"
     )
     parser.add_argument(
-        "--beam-size", type=positive_integer, default=4, metavar="N", help="default: 4"
+        "--beam-size", type=positive_integer, metavar="N", help="default: the run's"
     )
     parser.add_argument(
-        "--length-penalty", type=length_penalty, default=0.6, metavar="NUMBER", help="default: 0.6"
+        "--length-penalty", type=length_penalty, metavar="NUMBER", help="default: the run's"
     )
     parser.epilog = examples(
         'explore runs/en-de "A man in an orange hat."',
@@ -55,19 +56,15 @@ def run(args: argparse.Namespace, program: Program) -> dict[str, Any]:
     use_tensorflow()
     from keras_transformer.recipes.attention_explorer import explore, write_page
     from keras_transformer.recipes.runs import load_translator
-    from keras_transformer.recipes.watched_search import WatchedBeamSearch
 
     program.say(f"Loading {args.run_directory} ...")
-    translator = load_translator(args.run_directory)
-    search = WatchedBeamSearch(args.beam_size, args.length_penalty)
-    program.say(f"Translating, beam {args.beam_size}, and reading every layer's weights ...")
-    data = explore(
-        translator.model,
-        translator.source_tokenizer,
-        translator.target_tokenizer,
-        sentence,
-        search,
+    translator = load_translator(
+        args.run_directory, beam_size=args.beam_size, length_penalty=args.length_penalty
     )
+    program.say(
+        f"Translating, {in_words(translator.search)}, and reading every layer's weights ..."
+    )
+    data = explore(translator, sentence)
     write_page(Path(args.output), data)
     size = os.path.getsize(args.output)
     steps, hypotheses = len(data["steps"]) - 1, len(data["nodes"]) - 1

@@ -20,6 +20,8 @@ from keras_transformer.recipes.watched_search import (
     WatchedBeamSearch,
     collect_ids,
 )
+from keras_transformer.serving import Translator
+from keras_transformer.text.tokenization import TaggedTokenizer
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SCRIPTS = [f"attention_explorer{part}.js" for part in ("", "_maps", "_steps")]
@@ -27,17 +29,15 @@ ROWS_PER_CALL = 32  # hypotheses whose weights are computed at once
 MAX_TOKENS = 100  # of the sentence: a page with more could not be read
 
 
-def explore(
-    model: keras.Model,
-    source_tokenizer: Any,
-    target_tokenizer: Any,
-    sentence: str,
-    search: WatchedBeamSearch,
-) -> dict[str, Any]:
-    """Translates `sentence` and returns what the page shows, fit for JSON."""
+def explore(translator: Translator, sentence: str) -> dict[str, Any]:
+    """Translates `sentence` as `translator` does; returns what the page shows, fit for JSON."""
+    model, target_tokenizer = translator.model, translator.target_tokenizer
     check_model(model)
-    source_ids = checked_ids(source_tokenizer, sentence)
-    model.generate(np.array([source_ids]), search)
+    search: Any = WatchedBeamSearch.like(translator.search)
+    source_ids, prefix_ids = checked_ids(translator, sentence), None
+    if translator.target_tag is not None:
+        prefix_ids = np.array([[target_tokenizer.tag_id(translator.target_tag)]])
+    model.generate(np.array([source_ids]), search, translator.max_length, prefix_ids=prefix_ids)
     nodes, steps = search.hypotheses(model.bos_id)
     pieces = target_tokenizer.pieces
     texts = detokenize_nodes(target_tokenizer, nodes)
@@ -57,7 +57,7 @@ def explore(
     return {
         "sentence": sentence,
         "translation": texts[best[0]] if best else "",
-        "source": source_tokenizer.pieces(source_ids),
+        "source": translator.source_tokenizer.pieces(source_ids),
         "special": pieces([model.bos_id, model.eos_id]),
         "beam_size": search.beam_size,
         "length_penalty": search.length_penalty,
@@ -78,15 +78,18 @@ def check_model(model: keras.Model) -> None:
         raise ValueError("`model` must have attention. Received: model with attention=None")
 
 
-def checked_ids(tokenizer: Any, sentence: str) -> list[int]:
-    """The ids of `sentence` with `eos_id`, or `ValueError` when there are too few or too many."""
+def checked_ids(translator: Translator, sentence: str) -> list[int]:
+    """The ids that the model reads, or `ValueError` when `sentence` has too few or too many."""
+    tokenizer: Any = translator.source_tokenizer
+    if translator.source_tag is not None:
+        tokenizer = TaggedTokenizer(tokenizer, translator.source_tag)
     ids = tokenizer.tokenize([sentence])[0].numpy().tolist()
     if not 0 < len(ids) <= MAX_TOKENS:
         raise ValueError(
             f"`sentence` must have from 1 to {MAX_TOKENS} tokens. "
             f"Received: sentence={sentence!r:.80} of {len(ids)}"
         )
-    return [*ids, tokenizer.eos_id]
+    return [*ids, tokenizer.eos_id] if translator.source_eos else ids
 
 
 def detokenize_nodes(tokenizer: Any, nodes: Sequence[Node]) -> list[str]:

@@ -21,6 +21,7 @@ from keras_transformer.text import (
     load_tokenizer,
     translation_dataset,
 )
+from keras_transformer.text.tokenization import TaggedTokenizer
 from keras_transformer.text.tokenizer import Tokenizer
 
 
@@ -101,8 +102,13 @@ class GraphTexts(Texts):
         return Translator(model, self.source, self.target, search=search, **options)
 
     def tokenize(self, side: str, text: str) -> list[int]:
-        """The ids of a text of one side, "source" or "target"."""
-        return getattr(self, side).tokenize([text])[0].numpy().tolist()
+        """The ids of a text of one side, "source" or "target": behind its tag, before `eos_id`."""
+        tokenizer, tag = getattr(self, side), self.imported.get(f"{side}_tag")
+        if tag is not None:
+            tokenizer = TaggedTokenizer(tokenizer, tag)
+        ids = tokenizer.tokenize([text])[0].numpy().tolist()
+        has_end = side == "target" or self.imported.get("source_eos", True)
+        return [*ids, tokenizer.eos_id] if has_end else ids
 
 
 def learn_symbols(path: Path, settings: Settings, train: list[Pair]) -> tuple[Tokenizer, Tokenizer]:

@@ -281,8 +281,8 @@ class PlainTexts(Texts):
         return PlainTranslator(model, self, search)
 
     def tokenize(self, side: str, text: str) -> list[int]:
-        """The ids of a text of one side, "source" or "target"."""
-        return getattr(self, side).encode(text)
+        """The ids of a text of one side, "source" or "target", before `eos_id`."""
+        return [*getattr(self, side).encode(text), EOS_ID]
 
 
 class Generator(keras.Model):

@@ -18,7 +18,7 @@ from keras_transformer.recipes.texts import Texts
 
 NAMES = {"bleu": "BLEU", "lowercase_bleu": "lower-cased BLEU", "chrf": "chrF"}
 NAMES |= {"phone_error_rate": "Phone error rate", "wrong_words": "Word error rate"}
-READABLE_LENGTH = 12  # tokens of the sentence whose attention is drawn
+READABLE_LENGTH = 13  # tokens with `eos_id` of the sentence whose attention is drawn
 
 
 class Run(NamedTuple):
@@ -117,9 +117,8 @@ def draw_attention(
         return
     ids = [texts.tokenize("source", source) for source in sources[:200]]
     chosen = min(range(len(ids)), key=lambda number: abs(len(ids[number]) - READABLE_LENGTH))
-    source_ids = [*ids[chosen], model.eos_id]
-    output_ids = texts.tokenize("target", outputs[chosen])
-    target_ids = [model.bos_id, *output_ids]
+    source_ids, output_ids = ids[chosen], texts.tokenize("target", outputs[chosen])
+    target_ids = [model.bos_id, *output_ids[:-1]]
     weights = model.attention_weights(np.array([source_ids]), np.array([target_ids]))[-1]
     title = "Where each head of the last decoder layer looks while it writes"
     if settings.model == "recurrent":
@@ -127,7 +126,7 @@ def draw_attention(
     # The row of an input token is where the model looks while it writes the next token.
     figure = plots.attention_heads(
         keras.ops.convert_to_numpy(weights)[0],
-        texts.pieces("target", [*output_ids, model.eos_id]),
+        texts.pieces("target", output_ids),
         texts.pieces("source", source_ids),
         title=title,
     )

@@ -53,7 +53,7 @@ class Texts(abc.ABC):
 
     @abc.abstractmethod
     def tokenize(self, side: str, text: str) -> list[int]:
-        """The ids of a text of one side, "source" or "target"."""
+        """The ids of a text of one side, "source" or "target": behind its tag, before `eos_id`."""
 
     def pieces(self, side: str, ids: list[int]) -> list[str]:
         """The printable pieces of the ids of one side."""

@@ -1,13 +1,13 @@
 """A beam search that keeps what it did at every step, and that as a tree of hypotheses."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from keras import ops, tree
 
 from keras_transformer.arguments import Logits, LogProbs
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import BeamSearch, GreedySearch, Search
 from keras_transformer.decoding.hypotheses import Beams, Pool
 from keras_transformer.decoding.search import IMPOSSIBLE, Task
 
@@ -18,6 +18,19 @@ class WatchedBeamSearch(BeamSearch):
     After a call `beams` holds the `Beams` before the first step and after each, as arrays.
     `following` holds the log-probabilities (1, beam, vocab) of what might follow at each step.
     """
+
+    @classmethod
+    def like(cls, search: Search) -> Self:
+        """Returns a watched search that finds what `search` does; greedy search is a beam of 1."""
+        if not isinstance(search, (BeamSearch, GreedySearch)):
+            raise ValueError(
+                "`search` must be a BeamSearch or a GreedySearch. "
+                f"Received: search={type(search).__name__}"
+            )
+        config = search.get_config()
+        if isinstance(search, GreedySearch):
+            config |= {"beam_size": 1, "length_penalty": 0.0}
+        return cls(**config)
 
     def loop(
         self,

@@ -1,8 +1,8 @@
 """Small models with random weights, and what the explorer tells of them."""
 
-from keras_transformer import LearnedPositionalEncoding, Transformer
+from keras_transformer import BeamSearch, LearnedPositionalEncoding, Transformer
 from keras_transformer.recipes.attention_explorer import explore
-from keras_transformer.recipes.watched_search import WatchedBeamSearch
+from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
 
@@ -21,5 +21,6 @@ def transformer(seed=0, **options):
 
 
 def explored(model=None, sentence=SENTENCE, **options):
-    search = WatchedBeamSearch(**{"beam_size": BEAM, **options})
-    return explore(model or transformer(), TOKENIZER, TOKENIZER, sentence, search)
+    search = BeamSearch(**{"beam_size": BEAM, **options})
+    translator = Translator(model or transformer(), TOKENIZER, search=search, jit_compile=False)
+    return explore(translator, sentence)

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import re
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,10 +12,15 @@ import pytest
 
 from keras_transformer import (
     BeamSearch,
+    GreedySearch,
     RecurrentSeq2Seq,
+    Sampling,
+    Transformer,
 )
-from keras_transformer.recipes.attention_explorer import make_page, write_page
+from keras_transformer.recipes.attention_explorer import explore, make_page, write_page
 from keras_transformer.recipes.watched_search import WatchedBeamSearch, collect_ids
+from keras_transformer.serving import Translator
+from keras_transformer.text import SentencePieceTokenizer
 from tests.backends import randomise
 from tests.recipes.explored_models import (
     BEAM,
@@ -200,12 +206,62 @@ def test_a_recurrent_model_shows_its_attention_to_the_source(attention):
         (transformer, "", "`sentence` must have from 1 to 100 tokens. Received: sentence='' of 0"),
         (transformer, "a" * 101, "Received: sentence='aaa.* of 101"),
         (lambda: recurrent(attention=None), "a", "Received: model with attention=None"),
-        (lambda: keras.Sequential(), "a", "Received: model=Sequential"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(model, sentence, message):
     with pytest.raises(ValueError, match=message):
         explored(model(), sentence)
+
+
+def test_a_model_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="Received: model=Sequential"):
+        explore(SimpleNamespace(model=keras.Sequential(), target_tokenizer=None), "a")
+
+
+def test_a_sample_has_no_steps_to_show():
+    with pytest.raises(ValueError, match="a BeamSearch or a GreedySearch. Received: search=Samp"):
+        WatchedBeamSearch.like(Sampling())
+
+
+TAGS = ["<2de>", "<2fr>"]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        BeamSearch(3, 1.0, length_formula="power", suppressed_ids=[9], min_length=3),
+        GreedySearch(no_repeat_ngram_size=1),
+    ],
+)
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"source_tag": "<2de>", "target_tag": "<2fr>"},
+        {"source_tag": "<2fr>", "target_tag": "<2de>", "source_eos": False},
+    ],
+)
+def test_the_translation_is_the_translators_with_its_tags_its_ends_and_its_search(search, tags):
+    texts = ["a man rides", "a horse"]
+    pieces = SentencePieceTokenizer.train(texts * 5, vocab_size=24).model
+    tokenizer = SentencePieceTokenizer(pieces, tags=TAGS)
+    sizes = {"num_layers": 1, "d_model": 12, "num_heads": 2, "d_ff": 13}
+    model = Transformer(tokenizer.vocab_size, **sizes)
+    model.build()
+    randomise(model, scale=0.5)
+    translator = Translator(
+        model, tokenizer, search=search, max_length=6, jit_compile=False, **tags
+    )
+    for text in texts:
+        data = explore(translator, text)
+        ((best, score),) = translator.translate([text], num_hypotheses=1)[0]
+        assert data["translation"] == best
+        first, *rest = data["source"]
+        assert first == tags["source_tag"]
+        assert (rest[-1] == "</s>") == tags.get("source_eos", True)
+        node = data["nodes"][data["steps"][-1]["finished"][0]]
+        assert node["score"] == pytest.approx(score, abs=1e-4)
+        assert data["nodes"][1]["piece"] == tags["target_tag"]
+        assert len(data["nodes"][0]["weights"]["cross"][0][0]) == len(data["source"])
 
 
 HOSTILE = "</script><script>alert(1)</script><!-- & {{script}} {{data}} \u2028 'א' \"\\u003c\""

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from keras_transformer import RecurrentSeq2Seq
+from keras_transformer import BeamSearch, RecurrentSeq2Seq
 from keras_transformer.recipes.attention_explorer import explore, make_page
-from keras_transformer.recipes.watched_search import WatchedBeamSearch
+from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer
 from tests.backends import randomise
 from tests.recipes.explored_models import explored, transformer
@@ -18,8 +18,8 @@ SENTENCE, BEAM = "fab", 4
 @pytest.fixture(scope="module")
 def data():
     """What the page shows of a translator that writes letters in capitals, reversed."""
-    model, tokenizer = translator().model, translator().source_tokenizer
-    return explore(model, tokenizer, tokenizer, SENTENCE, WatchedBeamSearch(BEAM))
+    search = BeamSearch(BEAM)
+    return explore(Translator(**{**translator().settings, "search": search}), SENTENCE)
 
 
 class Page:
@@ -158,9 +158,8 @@ def test_a_recurrent_model_has_one_view_and_words_run_as_they_are_read(opened, s
     tokenizer = CharacterTokenizer.train([sentence])
     model = RecurrentSeq2Seq(tokenizer.vocab_size, d_model=10)
     model.build()
-    data = explore(
-        randomise(model, scale=0.5), tokenizer, tokenizer, sentence, WatchedBeamSearch(BEAM)
-    )
+    made = Translator(randomise(model, scale=0.5), tokenizer, search=BeamSearch(BEAM))
+    data = explore(made, sentence)
     page, (first, *_) = opened(data), path_of(data)
     assert page.texts("#source .word span") == [*sentence, "</s>"]
     assert page.all("[name=view]")[0].get_attribute("value") == "cross"

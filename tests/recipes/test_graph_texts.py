@@ -39,7 +39,7 @@ def test_symbols_and_a_sample_are_settings_of_the_vocabulary(tmp_path, capsys):
     pairs = [(f"<2de> line {n}", f"Zeile {n}") for n in range(50)]
     given = dict(user_defined_symbols=("<2de>",), input_sentence_size=40)
     texts = texts_of(tmp_path, pairs, **given)
-    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-2] == "<2de>"
+    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-3] == "<2de>"
     assert "from 40 texts" in capsys.readouterr().out
     assert texts.special_ids == {"pad_id": 0, "bos_id": 2, "eos_id": 3}
     (tmp_path / "all").mkdir()
@@ -63,10 +63,10 @@ def test_symbols_of_targets_may_be_written_from_the_end(tmp_path):
         assert isinstance(texts.source, SymbolTokenizer)
         assert (texts.source.reverse, texts.target.reverse) == (False, right_to_left)
         assert (
-            texts.tokenize("target", "t l")
-            == texts.tokenize("source", "t l")[:: -1 if right_to_left else 1]
+            texts.tokenize("target", "t l")[:-1]
+            == texts.tokenize("source", "t l")[:-1][:: -1 if right_to_left else 1]
         )
-        assert texts.pieces("source", texts.tokenize("source", "o t")) == ["o", "t"]
+        assert texts.pieces("source", texts.tokenize("source", "o t")) == ["o", "t", "</s>"]
 
 
 def test_a_run_that_starts_from_another_has_its_vocabulary(tmp_path):

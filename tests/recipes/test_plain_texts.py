@@ -156,7 +156,7 @@ def test_symbols_and_a_sample_are_settings_of_the_vocabulary(tmp_path, capsys):
     given = dict(user_defined_symbols=("<2de>",), input_sentence_size=40, vocab_size=60)
     settings = Settings.from_preset(train=("a",), backend="jax", **given)
     texts = PlainTexts(tmp_path, settings, Corpus(pairs, pairs[:3], pairs[:3]))
-    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-2] == "<2de>"
+    assert texts.source.pieces(texts.tokenize("source", "x<2de>y"))[-3] == "<2de>"
     assert "from 40 texts" in capsys.readouterr().out
     assert texts.special_ids == {"pad_id": 0, "bos_id": 2, "eos_id": 3}
 
