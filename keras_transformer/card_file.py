@@ -1,6 +1,7 @@
 """The model card in the directory of an export: where it is, read without Keras and TensorFlow."""
 
 import json
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,3 +26,10 @@ def read_card(export: str | PathLike[str]) -> dict[str, Any]:
     """
     file = Path(export) / CARD if is_onnx(export) else Path(export) / EXTRA / CARD
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def check_tag(name: str, tag: str | None, known: Sequence[str]) -> None:
+    """Raises `ValueError` for a tag that is none of the `known` ones of its vocabulary."""
+    if tag is not None and tag not in known:
+        listed = ", ".join(known) or "none: its vocabulary has no tags"
+        raise ValueError(f"{name} must be one of {listed}. Received: {tag!r}")

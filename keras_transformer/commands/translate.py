@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, TextIO
 
 from keras_transformer.atomic_files import new_file
-from keras_transformer.card_file import is_onnx, read_card
+from keras_transformer.card_file import check_tag, is_onnx
 from keras_transformer.commands.program import (
     Program,
     add_model,
@@ -245,17 +245,15 @@ def check_number(count: int | None, most: int | None) -> None:
 
 def check_tags(signatures: Any, model: str, tags: dict[str, str | None]) -> None:
     """Raises `ValueError` for a tag that the vocabulary of its side does not have."""
-    from keras_transformer.recipes.run_files import find_export
+    from keras_transformer.recipes.runs import known_tags
 
     given = {side: tag for side, tag in tags.items() if tag is not None}
     if given and "source_tag" not in signatures["translate"].inputs:
         raise ValueError(f"--{min(given)}-tag needs a model whose vocabularies have tags")
-    export = find_export(model)
-    vocabularies = read_card(export).get("vocabulary", {}) if export else {}
+    known = known_tags(model) if given else {}
     for side, tag in given.items():
-        known = vocabularies.get(side, {}).get("tags")
-        if known is not None and tag not in known:
-            raise ValueError(f"--{side}-tag must be one of {', '.join(known)}. Received: {tag}")
+        if side in known:
+            check_tag(f"--{side}-tag", tag, known[side])
 
 
 def check_onnx(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_transformer import decoding
+from keras_transformer.card_file import read_card
 from keras_transformer.decoding.search import Search
 from keras_transformer.recipes.run_files import (
     PREDICTIONS,
@@ -148,6 +149,23 @@ def read_search(card: Mapping[str, Any]) -> Search:
     if kind is None:
         raise ValueError(f"the export's search is of a class of its own, {found['class']}")
     return kind.from_config(found["settings"])
+
+
+def known_tags(path: str | PathLike[str]) -> dict[str, list[str]]:
+    """The tags of the sources and of the targets of a run or an export.
+
+    A side is missing where the card of an export is silent.
+    """
+    path = Path(path)
+    if is_run(path):
+        from keras_transformer.text import load_tokenizer
+
+        source, target = (path / f"{side}.tokenizer" for side in ("source", "target"))
+        files = {"source": source, "target": target if target.exists() else source}
+        return {side: load_tokenizer(file).tags for side, file in files.items()}
+    export = find_export(path)
+    sides = read_card(export).get("vocabulary", {}) if export else {}
+    return {side: facts["tags"] for side, facts in sides.items() if "tags" in facts}
 
 
 class Signatures(dict[str, Any]):

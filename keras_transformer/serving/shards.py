@@ -15,9 +15,9 @@ import tensorflow_text  # noqa: F401  (registers the operations of a SavedModel)
 
 from keras_transformer import arguments
 from keras_transformer.atomic_files import claimed, write_atomically
+from keras_transformer.card_file import check_tag, read_card
 from keras_transformer.processes import Died, call_in_processes
 from keras_transformer.serving.export import arguments_of_translate
-from keras_transformer.serving.model_card import read_card
 from keras_transformer.serving.saved_model import saved_model_path, tensorflow_path
 from keras_transformer.serving.shard_files import Shard, open_shard
 from keras_transformer.serving.shard_inputs import (
@@ -225,10 +225,7 @@ def check_tags(job: Job) -> None:
     """Raises `ValueError` for a tag that no vocabulary of the export has."""
     vocabularies = read_card(job.model).get("vocabulary", {})
     for side, tag in (("source", job.source_tag), ("target", job.target_tag)):
-        known = vocabularies.get(side, {}).get("tags", [])
-        if tag is not None and tag not in known:
-            listed = ", ".join(known) or "none: the export has no tags"
-            raise ValueError(f"`{side}_tag` must be one of {listed}. Received: {side}_tag={tag!r}")
+        check_tag(f"`{side}_tag`", tag, vocabularies.get(side, {}).get("tags", []))
 
 
 def open_output(job: Job, paths: Sequence[str]) -> None:

@@ -1,9 +1,11 @@
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from keras_transformer.text import SentencePieceTokenizer
 from tests.serving.trained import translator, words
 
 
@@ -133,6 +135,29 @@ def test_a_model_without_tags_takes_none(run_directory, command):
     status, _, err = command("translate", run_directory, "--source-tag", "<en>", text=b"a\n")
     assert status == 1
     assert "--source-tag needs a model whose vocabularies have tags" in err
+
+
+def test_a_tag_that_a_run_does_not_have_is_named(run_directory, tmp_path, command, opened):
+    """There is no export whose card could tell the tags: the tokenizers do."""
+    (tmp_path / "model.keras").touch()
+    shutil.copy(run_directory / "settings.toml", tmp_path)
+    letters = SentencePieceTokenizer.train(["a b c"] * 9, vocab_size=11).model
+    for side, tags in (("source", ["<en>", "<fr>"]), ("target", ["<de>"])):
+        SentencePieceTokenizer(letters, tags=tags).save(tmp_path / f"{side}.tokenizer")
+    opened[str(tmp_path), ("beam_size", None), ("length_penalty", None)] = {
+        "translate": Answering()
+    }
+    for side, tag, known in (("source", "<de>", "<en>, <fr>"), ("target", "<dee>", "<de>")):
+        status, out, err = command("translate", tmp_path, f"--{side}-tag", tag, text=b"a\n")
+        assert (status, out) == (1, "")
+        assert f"--{side}-tag must be one of {known}. Received: '{tag}'" in err
+    options = ("--source-tag", "<fr>", "--target-tag", "<de>")
+    status, out, err = command("translate", tmp_path, *options, text=b"a\n")
+    assert (status, out) == (0, "<fr> a <de>\n"), err
+    (tmp_path / "target.tokenizer").unlink()  # both sides have the tokenizer of the sources
+    status, out, err = command("translate", tmp_path, *options, text=b"a\n")
+    assert status == 1
+    assert "--target-tag must be one of <en>, <fr>. Received: '<de>'" in err
 
 
 @pytest.mark.slow

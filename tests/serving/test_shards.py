@@ -373,7 +373,7 @@ def test_what_does_not_fit_is_refused_in_one_line(translate, exported, tmp_path)
         (("a",), {"field": "text"}, "`field` must be left out for plain text"),
         (("b.jsonl",), {}, "`field` must name the field of the texts. Received: field=None"),
         (("a",), {"workers": 0}, "`workers` must be a positive integer. Received: workers=0"),
-        (("a",), {"source_tag": "<en>"}, "`source_tag` must be one of none: the export has no"),
+        (("a",), {"source_tag": "<en>"}, "`source_tag` must be one of none: its vocabulary has no"),
     ]
     for names, options, said in cases:
         with pytest.raises(ValueError, match=said):
