@@ -32,16 +32,24 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: str | PathLike[str]) -> Iterator[Path]:
+def new_file(path: str | PathLike[str], anywhere: bool = False) -> Iterator[Path]:
     """Gives the path of a scratch file, which takes the place of `path` when the block ends well.
 
     A reader finds the old file or the whole new one, which is on disk by then. After an error the
     old one stays. The scratch file is `path` with a dot before its name. So the last step is one
     atomic rename, and the next writer replaces what a killed one has left. One process at a time
     may write the file.
+
+    With `anywhere` the path may be any that a person chose. A link stays, and its target is
+    written. The scratch file has a new name, which is none of that person's files.
     """
-    path = Path(path)
+    path = Path(os.path.realpath(path) if anywhere else path)
     scratch = path.with_name(f".{path.name}")
+    if anywhere:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        os.chmod(temporary, _ordinary_mode())
+        scratch = Path(temporary)
     try:
         yield scratch
         with open(scratch, "rb+") as file:

@@ -68,6 +68,25 @@ def test_a_new_file_takes_the_place_of_the_old_one_when_its_block_ends(tmp_path)
     assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {path.name: b"new"}
 
 
+def test_a_path_that_a_person_chose_costs_no_other_file(tmp_path):
+    """A link stays and its target changes. No name that the person may have used is taken."""
+    (tmp_path / ".env").write_bytes(b"theirs")
+    path = tmp_path / "env"
+    path.symlink_to(tmp_path / "target")
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "ordinary").write_bytes(b"")
+    for data in (b"new", b"newer"):
+        with new_file(path, anywhere=True) as scratch:
+            scratch.write_bytes(data)
+        assert path.is_symlink()
+        assert (tmp_path / "target").read_bytes() == data
+    with pytest.raises(RuntimeError), new_file(path, anywhere=True):
+        raise RuntimeError("stopped")
+    assert (tmp_path / ".env").read_bytes() == b"theirs"
+    assert {entry.name for entry in tmp_path.iterdir()} == {".env", "env", "target", "ordinary"}
+    assert (tmp_path / "target").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_error_leaves_the_old_file_alone(tmp_path, error):
     path = tmp_path / "file"

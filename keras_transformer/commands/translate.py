@@ -196,6 +196,7 @@ def translate_lines(args: argparse.Namespace) -> None:
         check_model(args.model, args.beam_size, args.length_penalty)
     check_files(args.file)
     check_output(args.output)
+    check_differ(args.file, args.output)
     form = "text" if args.raw else read_format(args.model)
     if args.alignments and form not in ("text", "dates"):
         raise ValueError(f"--alignments needs --raw for a model of the format {form}")
@@ -232,6 +233,12 @@ def translate_lines(args: argparse.Namespace) -> None:
                 print(f"\r{count:,} lines", end="", file=sys.stderr, flush=True)
     note = f"; too long for the model, without a translation: {too_long:,}" if too_long else ""
     print(f"\r{count:,} line{'s' * (count != 1)} translated{note}", file=sys.stderr)
+
+
+def check_differ(file: str | None, output: str | None) -> None:
+    """Raises `ValueError` when the translations would take the place of the texts."""
+    if file and output and os.path.isfile(output) and os.path.samefile(file, output):
+        raise ValueError(f"--output must be another file than FILE. Received: {output}")
 
 
 def check_number(count: int | None, most: int | None) -> None:
@@ -392,7 +399,8 @@ def open_output(file: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     is_device = os.path.exists(file) and not os.path.isfile(file)
-    written = contextlib.nullcontext(file) if is_device else new_file(file)
+    is_device |= os.path.abspath(file).startswith(("/dev/", "/proc/"))
+    written = contextlib.nullcontext(file) if is_device else new_file(file, anywhere=True)
     opened = gzip.open if file.endswith(".gz") else open
     with (
         written as scratch,

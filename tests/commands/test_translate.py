@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 import shutil
 
 import numpy as np
@@ -52,6 +53,29 @@ def test_an_output_file_is_there_once_whole(run_directory, texts, expected, tmp_
     status, _, err = command("translate", run_directory, tmp_path / "cut.gz")
     assert status == 1
     assert "cut.gz: cannot be read" in err
+
+
+def test_an_output_is_written_where_its_name_leads(run_directory, tmp_path, command):
+    """Through a link, into an open file of /proc, and never over the file that is read."""
+    source, target, link = (tmp_path / name for name in ("env", "first.up", "latest.up"))
+    source.write_text("abc\n", encoding="utf-8")
+    target.write_text("old", encoding="utf-8")
+    link.symlink_to(target.name)
+    status, _, err = command("translate", run_directory, source, "--output", link)
+    assert (status, link.is_symlink(), target.read_text(encoding="utf-8")) == (0, True, "CBA\n"), (
+        err
+    )
+    with open(tmp_path / "opened", "w", encoding="utf-8") as opened_file:
+        device = f"/proc/self/fd/{opened_file.fileno()}"
+        status, _, err = command("translate", run_directory, source, "--output", device)
+        assert (status, os.stat(device).st_size) == (0, 4), err
+    link.unlink()
+    link.symlink_to(source.name)
+    for output in (source, link):
+        status, _, err = command("translate", run_directory, source, "--output", output)
+        assert status == 1
+        assert f"--output must be another file than FILE. Received: {output}" in err
+        assert source.read_text(encoding="utf-8") == "abc\n"
 
 
 @pytest.mark.slow
