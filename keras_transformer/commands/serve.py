@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options: list[tuple[str, Any, Any, str, str]] = [
         ("--name", str, "translator", "NAME", "name of the model in the addresses"),
         ("--host", str, "127.0.0.1", "ADDRESS", "address to listen at; 0.0.0.0 for other machines"),
-        ("--port", whole_number, 8501, "N", "port to listen at"),
+        ("--port", whole_number, 8501, "N", "port to listen at; 0 for any that is free"),
         ("--batch-size", positive_integer, 64, "N", "texts translated at once"),
         ("--wait", non_negative_number, 0.002, "SECONDS", "for other requests to join"),
         ("--queue", positive_integer, 256, "N", "requests that may wait; more are refused"),

@@ -94,7 +94,9 @@ class AnnouncedServer(uvicorn.Server):
         """Starts, and tells where."""
         await super().startup(sockets)
         if self.started:
-            address = f"http://{self.config.host}:{self.config.port}/"
+            host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+            port = self.servers[0].sockets[0].getsockname()[1]  # --port 0 takes any that is free
+            address = f"http://{host}:{port}/"
             print(f"Serving on {address} ; Ctrl-C stops.", flush=True)
             body = json.dumps({"instances": ["A text."]})
             print(f"  curl -d '{body}' {address.rstrip('/')}{self.predict}", flush=True)

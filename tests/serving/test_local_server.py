@@ -1,5 +1,6 @@
 """The local server as a user runs it: a real server, real requests, a real browser."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -192,6 +193,34 @@ def test_after_a_replay_nothing_is_compiled_and_a_signal_stops_it_cleanly(versio
 
 def compiled_shapes(server):
     return float(re.search(r"^compiled_shapes (\S+)$", server.get("/metrics"), re.M)[1])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_address_that_is_told_answers_at_a_free_port_and_with_ipv6(host, capsys):
+    import uvicorn
+    from fastapi import FastAPI
+
+    from keras_transformer.serving.local_server import AnnouncedServer
+
+    app = FastAPI()
+    app.get("/")(lambda: "here")
+
+    async def answer():
+        config = uvicorn.Config(app, host=host, port=0, log_config=None)
+        server = AnnouncedServer(config, "/v1/models/translator:predict")
+        running = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        told = capsys.readouterr().out
+        address, request = re.findall(r"http://\S+", told)
+        try:
+            page = await asyncio.to_thread(urllib.request.urlopen, address)
+            return request.removeprefix(address), page.read()
+        finally:
+            server.should_exit = True
+            await running
+
+    assert asyncio.run(answer()) == ("v1/models/translator:predict", b'"here"')
 
 
 @pytest.mark.parametrize(
