@@ -42,10 +42,7 @@ def main():
     args = parser.parse_args()
     keras.utils.set_random_seed(1)
 
-    sources, targets = (
-        path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-        for path in (args.source, args.target)
-    )
+    sources, targets = map(read_lines, (args.source, args.target))
     if len(sources) != len(targets):
         parser.error(f"{len(sources):,} sources and {len(targets):,} targets: not as many")
     texts = [*sources, *targets]
@@ -88,6 +85,12 @@ def main():
     print(f"Wrote {export}. Translate with it: keras-transformer translate {export} FILE")
     lowest = min(history.history["val_perplexity"])
     print(f"Lowest validation perplexity: {lowest:.2f}.")
+
+
+def read_lines(path):
+    """The lines of a file. Only line feeds end one: `read_text` would end it at `\\r` too."""
+    lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    return [line.rstrip("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def build_model(vocab_size):

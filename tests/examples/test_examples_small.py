@@ -17,6 +17,7 @@ import pytest
 from character_language_model import ngram_bits, validation_rows
 from keras_transformer.recipes import dates
 from tests.examples.few_steps import shorten
+from train_on_files import read_lines
 
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -204,6 +205,14 @@ def test_two_files_become_a_saved_model(tmp_path):
     (perplexity,) = figures(*("train_on_files.py", *files, "--output", tmp_path / "run"), epochs=2)
     assert 1 < perplexity < 1000  # of a model that has seen a few batches
     assert (tmp_path / "run/export/2/saved_model.pb").exists()
+
+
+def test_only_line_feeds_end_a_line_of_a_file_that_is_trained_on(tmp_path):
+    file = tmp_path / "texts"
+    file.write_bytes("\ufeffa\rb\r\n\u2028 c\n\n\n".encode())
+    assert read_lines(file) == ["a\rb", "\u2028 c", "", ""]
+    file.write_bytes(b"a\nb")
+    assert read_lines(file) == ["a", "b"]
 
 
 def test_each_held_out_character_counts_once_with_its_past():
