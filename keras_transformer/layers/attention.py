@@ -136,16 +136,24 @@ def attention_with_weights(
     scores = ops.cast(ops.einsum("bqhd,bkhd->bhqk", query, key), "float32")
     if bias is not None:
         scores = scores + bias
-    if mask is not None:
-        scores = ops.where(mask, scores, MASKED_SCORE)
-    # `ops.softmax` warns about a single key, which a sentence of one token has.
-    single = scores.shape[-1] == 1
-    weights = ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
+    weights = masked_softmax(scores, mask)
     dropped = weights if dropout is None else dropout(weights)
     context = ops.einsum("bhqk,bkhd->bqhd", ops.cast(dropped, value.dtype), value)
     if mask is not None:
         weights = ops.where(ops.any(mask, axis=-1, keepdims=True), weights, 0.0)
     return _settle(context, mask, finite), weights
+
+
+def masked_softmax(scores: Tensor, mask: BooleanMask | None) -> Tensor:
+    """The softmax of float32 scores (..., key) over the keys that `mask` allows.
+
+    The weight of any other key is 0, but for a query without an allowed key: the caller clears it.
+    """
+    if mask is not None:
+        scores = ops.where(mask, scores, MASKED_SCORE)
+    # `ops.softmax` warns about a single key, which a sentence of one token has.
+    single = scores.shape[-1] == 1
+    return ops.exp(ops.log_softmax(scores)) if single else ops.softmax(scores)
 
 
 def cached_attention(

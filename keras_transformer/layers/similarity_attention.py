@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import PaddingMask, PreviousMask, Shape, Tensor
-from keras_transformer.layers.attention import MASKED_SCORE
+from keras_transformer.layers.attention import masked_softmax
 from keras_transformer.masking import boolean_mask
 
 SIMILARITIES = ("dot", "scaled_dot", "cosine", "general", "additive")
@@ -112,10 +112,7 @@ class SimilarityAttention(keras.layers.Layer):
             mask = ops.expand_dims(memory_mask, 1)
             # Before the scores, so that no gradient meets what is masked either.
             memory = ops.where(ops.expand_dims(memory_mask, -1), memory, 0)
-        scores = ops.cast(self._scores(query, memory), "float32")
-        if mask is not None:
-            scores = ops.where(mask, scores, MASKED_SCORE)
-        weights = ops.softmax(scores, axis=-1)
+        weights = masked_softmax(ops.cast(self._scores(query, memory), "float32"), mask)
         if mask is not None:
             weights = ops.where(mask, weights, 0.0)
         context = ops.einsum("bqk,bkd->bqd", ops.cast(weights, memory.dtype), memory)

@@ -90,6 +90,17 @@ def test_gradients_are_finite_whatever_is_masked(similarity, policy, hidden):
     assert (by_input[1][~mask] == 0).all()
 
 
+@pytest.mark.parametrize("similarity", ["dot", "additive"])
+def test_a_memory_of_one_state_needs_no_warning(similarity):
+    """Keras warns of a softmax over one number, which a source of one token is."""
+    layer, memory = made(similarity), MEMORY[:, :1]
+    for mask, expected in ((None, [1, 1]), (np.array([[True], [False]]), [1, 0])):
+        context, weights = map(array, both(layer, QUERY, memory, memory_mask=mask))
+        wanted = np.broadcast_to(np.reshape(expected, (2, 1, 1)), (2, 3, 1))
+        np.testing.assert_array_equal(weights, wanted)
+        np.testing.assert_array_equal(context, wanted * memory)
+
+
 def test_a_state_of_zeros_is_like_nothing():
     memory = MEMORY.copy()
     memory[:, 2] = 0

@@ -68,6 +68,14 @@ def test_padding_may_stand_at_any_place_of_a_row(kind):
     )
 
 
+def test_a_source_of_one_token_needs_no_warning():
+    """A wider one has the same logits; Keras warns of a softmax over one number."""
+    model, source = shared(), SOURCE[:, :1]
+    found = logits(model, source, TARGET)
+    np.testing.assert_allclose(found, logits(model, np.pad(source, [(0, 0), (0, 2)]), TARGET), 1e-5)
+    assert array(model.generate(source, BeamSearch(2), max_length=3).ids).shape == (3, 2, 3)
+
+
 def test_outputs_and_scores_do_not_depend_on_the_side_of_the_padding():
     model = shared()
     left = np.pad([np.roll(row, (row == 0).sum()) for row in SOURCE], [(0, 0), (2, 0)])
