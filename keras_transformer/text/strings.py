@@ -10,7 +10,7 @@ REPLACEMENT = "\ufffd"
 
 
 def valid_text(text: str) -> str:
-    """Returns `text` with each lone surrogate replaced by U+FFFD."""
+    """Returns `text` with each lone surrogate replaced by three U+FFFD, one for each byte."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
