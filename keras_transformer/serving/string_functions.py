@@ -101,7 +101,8 @@ class StringFunctions(tf.Module):
         id_functions: the `IdFunctions` of a model.
         source_tokenizer: turns texts into the model's source ids.
         target_tokenizer: turns the model's target ids into texts.
-        max_segments: the most segments of a long text. A text that needs more is refused.
+        max_segments: the most segments of a text, or of a sentence where it is divided into these.
+            A text that needs more, or has more tokens than so many segments hold, is refused.
         separator: joins the translations of a text's segments.
         split_sentences: whether texts are divided into their sentences.
         source_tag: a tag that the model reads before each segment, where its text has none.

@@ -240,9 +240,10 @@ class Translator:
             little more than a quarter of the size, those of a recurrent model more, because its
             cells stay as they are. Large models run faster where XLA compiles. None translates
             with the model as it is.
-        max_segments: the most segments of a text that is too long; 1 divides no text. A text that
-            needs more is refused: its translation is empty, the call warns, and `truncated` is
-            true in the SavedModel's answer.
+        max_segments: the most segments of a text, or of a sentence of it with `split_sentences`; 1
+            divides neither further. A text may have as many tokens as so many full segments. A
+            text beyond either bound is refused: its translation is empty, the call warns, and
+            `truncated` is true in the SavedModel's answer.
         separator: joins the translations of the segments; "" for languages that are written
             without spaces.
         split_sentences: whether each sentence of a text is translated on its own, however short
