@@ -77,14 +77,14 @@ def resize_vocabulary(
     resized = Transformer.from_config({**model.get_config(), **sizes, **special})
     resized.build()
     if verbose:
-        for name, *pair in zip(sizes, old[-len(sizes) :], new[-len(sizes) :], strict=True):
-            side = "" if is_joint else f" {name.partition('_')[0]}"
-            print(f"resize_vocabulary:{side} {count_rows(*pair)}")
+        sides = {"": 1} if is_joint else {"source ": 0, "target ": 1}
+        for side, index in sides.items():
+            print(f"resize_vocabulary: {side}{count_rows(old[index], new[index])}")
     weights = read_weights(model)
     assign_weights(resized, lambda name: resized_weight(name, weights[name], rows))
     search = translator.search.with_ids(kept_ids(old[1], new[1]))
-    sides = {"source_tokenizer": new[0], "target_tokenizer": new[1]}
-    settings = {**translator.settings, "model": resized, "search": search, **sides}
+    tokenizers = {"source_tokenizer": new[0], "target_tokenizer": new[1]}
+    settings = {**translator.settings, "model": resized, "search": search, **tokenizers}
     if settings.pop("shortlist", None) is not None:
         warnings.warn(
             "the resized translator has no shortlist, because that of the old one has other ids: "

@@ -158,11 +158,8 @@ def known_tags(path: str | PathLike[str]) -> dict[str, list[str]]:
     """
     path = Path(path)
     if is_run(path):
-        from keras_transformer.text import load_tokenizer
-
-        source, target = (path / f"{side}.tokenizer" for side in ("source", "target"))
-        files = {"source": source, "target": target if target.exists() else source}
-        return {side: load_tokenizer(file).tags for side, file in files.items()}
+        source, target = load_tokenizers(path)
+        return {"source": source.tags, "target": target.tags}
     export = find_export(path)
     sides = read_card(export).get("vocabulary", {}) if export else {}
     return {side: facts["tags"] for side, facts in sides.items() if "tags" in facts}
