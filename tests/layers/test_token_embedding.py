@@ -6,6 +6,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import TokenEmbedding
+from keras_transformer.layers.dense import given_barrier
+from keras_transformer.layers.token_embedding import FEW_ROWS
 from tests.backends import (
     POLICIES,
     WAYS,
@@ -106,6 +108,17 @@ def test_the_mask_of_the_output_is_true_at_real_tokens(way, pad_id, tmp_path):
     layer = built(pad_id=pad_id)
     run = prepared(way, lambda ids: mask_of(layer(ids)), [IDS], tmp_path)
     np.testing.assert_array_equal(run(IDS), np.not_equal(IDS, pad_id))
+
+
+@pytest.mark.parametrize("rows", [FEW_ROWS, FEW_ROWS + 1])
+@pytest.mark.parametrize("tie_output", [True, False])
+def test_a_compiled_step_has_the_same_logits_for_few_and_for_many_rows(rows, tie_output):
+    layer = built(tie_output=tie_output, logits_bias=True)
+    hidden = normal(rows, 1, D_MODEL)
+    expected = array(layer.logits(hidden))
+    with given_barrier(lambda tensor: tensor):
+        found = array(layer.logits(hidden))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_vectors_start_with_unit_variance():
