@@ -2,6 +2,9 @@
 
 import numpy as np
 
+# "AVX-512 FP16" has half precision too: Intel from Sapphire Rapids on, and no AMD up to Zen 5.
+KINDS = ("AVX-512 FP16", "AVX-512", "AVX2", "other")
+
 
 def processor_features() -> list[str]:
     """The features of this processor, as NumPy names them.
@@ -17,14 +20,16 @@ def processor_features() -> list[str]:
 
 
 def processor_kind() -> str:
-    """The widest vectors of this processor that decide a layout: "AVX-512", "AVX2" or "other".
+    """The instructions of this processor that decide a layout: one of `KINDS`.
 
     Example:
 
-    >>> processor_kind() in ("AVX-512", "AVX2", "other")
+    >>> processor_kind() in KINDS
     True
     """
     features = set(processor_features())
+    if "AVX512_SPR" in features:
+        return "AVX-512 FP16"
     # From version 2.4 on NumPy names groups of features: v3 has AVX2, v4 has AVX-512.
     if not features.isdisjoint({"AVX512F", "X86_V4"}):
         return "AVX-512"
@@ -36,11 +41,11 @@ def preferred_layout() -> str:
 
     "rows" multiplies `inputs @ kernel`, and "columns" `transpose(kernel) @ transpose(inputs)` with
     a kernel that is stored transposed. XLA reads the kernels of products with few rows faster in
-    columns where a processor has AVX2 and no AVX-512.
+    columns where a processor has AVX2 and no AVX-512, and on newer processors of Intel.
 
     Example:
 
     >>> preferred_layout() in ("rows", "columns")
     True
     """
-    return "columns" if processor_kind() == "AVX2" else "rows"
+    return "columns" if processor_kind() in ("AVX-512 FP16", "AVX2") else "rows"

@@ -16,6 +16,8 @@ from keras_transformer.processor import processor_kind as kind_of_this_processor
         (["SSE", "SSE2", "SSE3"], ["AVX2", "AVX512F", "AVX512CD"], "AVX-512", "rows"),
         (["SSE", "SSE2", "SSE3"], ["SSSE3", "SSE41"], "other", "rows"),
         (["NEON", "NEON_FP16", "ASIMD"], ["ASIMDHP"], "other", "rows"),
+        (["X86_V2"], ["X86_V3", "X86_V4", "AVX512_ICL"], "AVX-512", "rows"),
+        (["X86_V2"], ["X86_V3", "X86_V4", "AVX512_ICL", "AVX512_SPR"], "AVX-512 FP16", "columns"),
         (["X86_V2"], [], "other", "rows"),
         (["X86_V2", "X86_V3"], [], "AVX2", "columns"),
     ],

@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layout",
         choices=("rows", "columns"),
         help="how matrices are stored; columns are faster on processors with AVX2 and without "
-        "AVX-512 (default: as suits this processor)",
+        "AVX-512, and on newer ones of Intel (default: as suits this processor)",
     )
     parser.add_argument(
         "--split-sentences",

@@ -258,10 +258,10 @@ class Translator:
             for models that were trained without, such as some of OpenNMT.
         layout: how the matrices of an export are stored, which decides its speed on a processor.
             With "rows" they are as in the model. "columns" are transposed: with AVX2 and without
-            AVX-512 XLA multiplies few rows faster by matrices that no cache holds. "auto" chooses
-            by the processor of this machine, for a `Transformer` of at least 32 MiB. Name the
-            layout for a server of another kind. With "columns" a copy of the model translates here
-            too.
+            AVX-512, and on newer processors of Intel, XLA multiplies few rows faster by matrices
+            that no cache holds. "auto" chooses by the processor of this machine, for a
+            `Transformer` of at least 32 MiB. Name the layout for a server of another kind. With
+            "columns" a copy of the model translates here too.
         shortlist: which target tokens a batch of sources may have in its outputs. The logits of
             others are not computed, but for a sample, which makes small batches faster where the
             vocabulary is large. `Shortlist.learn` makes one from training pairs. The tokens are
