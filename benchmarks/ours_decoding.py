@@ -3,6 +3,7 @@
 python -m benchmarks.ours_decoding export DIR --size base [--beam 4] [--quantize int8]
     [--layout rows] [--room 512]
 python -m benchmarks.ours_decoding time DIR --batches 1 8 32
+python -m benchmarks.ours_decoding turns DIR OTHER --batches 1 8 32
 python -m benchmarks.ours_decoding export-onnx DIR --size base [--beam 4] [--quantize int8]
 python -m benchmarks.ours_decoding time-onnx DIR --batches 1 8 32
 python -m benchmarks.ours_decoding recompute --size base --batches 1 32
@@ -10,9 +11,10 @@ python -m benchmarks.ours_decoding export-texts DIR --size base
 python -m benchmarks.ours_decoding start DIR
 
 `--target` tokens are written, 32 by default, and the search has room for `--room`, the same by
-default. `start` answers texts from a whole export, as `export-texts` writes it, and prints the
-seconds of each stage of its process. `time-onnx` runs `translator.onnx` by onnxruntime alone: this
-process has neither Keras nor TensorFlow.
+default. `turns` loads two exports into one process, where they take turns: so it tells small
+differences on a machine whose speed changes. `start` answers texts from a whole export, as
+`export-texts` writes it, and prints the seconds of each stage of its process. `time-onnx` runs
+`translator.onnx` by onnxruntime alone: this process has neither Keras nor TensorFlow.
 """
 
 import time
@@ -39,6 +41,7 @@ def main():
     jobs = {
         "export": export,
         "time": time_export,
+        "turns": time_in_turns,
         "export-onnx": export_onnx_file,
         "time-onnx": time_onnx_file,
         "recompute": recompute,
@@ -48,6 +51,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=jobs)
     parser.add_argument("directory", nargs="?")
+    parser.add_argument("other", nargs="?", help="a second export, for `turns`")
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--quantize", choices=["int8"])
@@ -138,6 +142,25 @@ def time_export(args):
         report(run, batch, args)
         written = tf.math.count_nonzero(loaded.search_ids(ids)[0], axis=-1)  # padding is 0
         check_lengths(written.numpy(), args)
+
+
+def time_in_turns(args):
+    """Times two loaded searches in turns on each batch size."""
+    import tensorflow as tf
+
+    from benchmarks.timing import interleaved
+
+    names = [args.directory, args.other]
+    loaded = [tf.saved_model.load(name) for name in names]
+    for batch in args.batches:
+        ids = tf.constant(source_ids(batch))
+        functions = {
+            place: lambda one=one, ids=ids: one.search_ids(ids)[1].numpy()
+            for place, one in enumerate(loaded)
+        }
+        taken = interleaved(functions, args.seconds)
+        line = {"batch": batch, "milliseconds": [taken[0], taken[1]], "ratio": taken[0] / taken[1]}
+        print(json.dumps(line), flush=True)
 
 
 def time_onnx_file(args):

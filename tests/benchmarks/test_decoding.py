@@ -3,8 +3,11 @@
 import argparse
 import json
 import math
+from types import SimpleNamespace
 
-from benchmarks import decoding
+import tensorflow as tf
+
+from benchmarks import decoding, ours_decoding, timing
 from benchmarks.decoding import RACES, Measured, Race, is_chosen, median, print_table, ratios
 
 OURS = [Measured([10, 40, 90], 300), Measured([30, 10, 90], 500), Measured([20, 20, 90], 400)]
@@ -98,3 +101,24 @@ def test_the_stages_of_a_start_are_medians(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(decoding, "ours", lambda *_: next(found))
     decoding.run_starts(argparse.Namespace(sizes=["tiny"], rounds=3), tmp_path)
     assert capsys.readouterr().out.splitlines()[-1].strip() == "imports:   3.00 s"
+
+
+def test_two_exports_take_turns_and_their_ratio_is_printed(monkeypatch, capsys):
+    called = []
+
+    def load(name):
+        answer = SimpleNamespace(numpy=lambda: called.append(name))
+        return SimpleNamespace(search_ids=lambda ids: (None, answer))
+
+    def interleaved(functions, seconds):
+        for function in functions.values():
+            function()
+        return {0: 6.0, 1: 4.0}
+
+    monkeypatch.setattr(tf.saved_model, "load", load)
+    monkeypatch.setattr(timing, "interleaved", interleaved)
+    args = SimpleNamespace(directory="old", other="new", batches=[1, 8], seconds=0.1)
+    ours_decoding.time_in_turns(args)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert called == ["old", "new"] * 2
+    assert lines == [{"batch": batch, "milliseconds": [6.0, 4.0], "ratio": 1.5} for batch in (1, 8)]
