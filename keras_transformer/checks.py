@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Tensor
-from keras_transformer.masking import LARGEST_EXACT
+from keras_transformer.integer_ids import LARGEST_EXACT
 
 __all__ = ["check_causality", "check_padding_invariance"]
 

@@ -9,7 +9,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, Shape, Tensor
-from keras_transformer.masking import integer_ids, padding_mask, zero_masked
+from keras_transformer.integer_ids import integer_ids
+from keras_transformer.masking import padding_mask, zero_masked
 from keras_transformer.replicas import share_loss, sum_over_replicas
 
 __all__ = ["MaskedCrossentropy"]

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from keras_transformer.masking import LARGEST_EXACT, refuse_inexact
+from keras_transformer.integer_ids import LARGEST_EXACT, refuse_inexact
 
 ROWS_PER_BLOCK = 65_536
 

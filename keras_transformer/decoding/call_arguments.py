@@ -10,7 +10,8 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, PaddingMask, Tensor
-from keras_transformer.masking import boolean_mask, dtype_name, integer_ids
+from keras_transformer.integer_ids import dtype_name, integer_ids
+from keras_transformer.masking import boolean_mask
 
 LARGEST_INT32 = 2**31 - 1
 

@@ -12,17 +12,12 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Length, PaddingMask, Shape, Tensor
+from keras_transformer.integer_ids import integer_ids
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.sinusoids import LARGEST_POSITION
-from keras_transformer.masking import (
-    ReadMask,
-    boolean_mask,
-    combine_masks,
-    count_positions,
-    integer_ids,
-)
+from keras_transformer.masking import ReadMask, boolean_mask, combine_masks, count_positions
 
 
 def read_length(tensor: Tensor) -> Length:

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, Logits, PaddingMask, PreviousMask, Shape, Tensor
+from keras_transformer.integer_ids import dtype_name, integer_ids
 from keras_transformer.layers.composite import Composite
 from keras_transformer.layers.dense import (
     BARRIER,
@@ -15,7 +16,7 @@ from keras_transformer.layers.dense import (
     optimization_barrier,
 )
 from keras_transformer.layers.lookup import looked_up
-from keras_transformer.masking import AttachMask, dtype_name, integer_ids, padding_mask
+from keras_transformer.masking import AttachMask, padding_mask
 
 HALF = ("float16", "bfloat16")
 FEW_ROWS = 16  # up to which XLA on a CPU multiplies them faster as columns

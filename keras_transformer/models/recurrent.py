@@ -7,12 +7,13 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids, KerasSchedule, Logits, PaddingMask, Shape, Tensor
+from keras_transformer.integer_ids import integer_ids
 from keras_transformer.layers.dense import PositionwiseDense
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.lookup import looked_up
 from keras_transformer.layers.positions import position_range, read_length
 from keras_transformer.layers.similarity_attention import SIMILARITIES, SimilarityAttention
-from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.masking import padding_mask
 from keras_transformer.models.recurrent_step import RecurrentStep
 from keras_transformer.models.scheduled_sampling import checked_share, mix_in_written, share_config
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer import arguments
 from keras_transformer.arguments import Activation, Ids, Logits, PaddingMask, Shape, Tensor
+from keras_transformer.integer_ids import integer_ids
 from keras_transformer.layers import Decoder, Encoder, PositionalEncoding
 from keras_transformer.layers.decoder import DecoderStates
 from keras_transformer.layers.dropout import Dropout
@@ -22,7 +23,7 @@ from keras_transformer.layers.positions import (
 )
 from keras_transformer.layers.residual import NORM_EPSILON, normalization
 from keras_transformer.losses import MaskedCrossentropy
-from keras_transformer.masking import integer_ids, padding_mask
+from keras_transformer.masking import padding_mask
 from keras_transformer.models.sequence_to_sequence import SequenceToSequence
 from keras_transformer.models.transformer_step import TransformerStep
 from keras_transformer.models.vocabularies import pair_of_ids

@@ -7,7 +7,7 @@ import numpy as np
 from keras_transformer import arguments
 from keras_transformer.arguments import Ids
 from keras_transformer.decoding.call_arguments import is_read
-from keras_transformer.masking import integer_ids
+from keras_transformer.integer_ids import integer_ids
 
 
 def checked_vocabularies(

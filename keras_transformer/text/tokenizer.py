@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_transformer import tokenizer_file
 from keras_transformer.arguments import Ids, Tensor
 from keras_transformer.atomic_files import write_atomically
-from keras_transformer.masking import integer_ids
+from keras_transformer.integer_ids import integer_ids
 from keras_transformer.text.folding import Folding
 from keras_transformer.text.strings import string_constant, string_tensor
 
