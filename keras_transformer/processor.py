@@ -41,7 +41,7 @@ def preferred_layout() -> str:
 
     "rows" multiplies `inputs @ kernel`, and "columns" `transpose(kernel) @ transpose(inputs)` with
     a kernel that is stored transposed. XLA reads the kernels of products with few rows faster in
-    columns where a processor has AVX2 and no AVX-512, and on newer processors of Intel.
+    columns on processors with AVX2 and without AVX-512. It does so on newer ones of Intel, too.
 
     Example:
 

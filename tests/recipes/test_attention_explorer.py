@@ -227,17 +227,16 @@ TAGS = ["<2de>", "<2fr>"]
 
 
 @pytest.mark.parametrize(
-    "search",
+    ("search", "tags"),
     [
-        BeamSearch(3, 1.0, length_formula="power", suppressed_ids=[9], min_length=3),
-        GreedySearch(no_repeat_ngram_size=1),
-    ],
-)
-@pytest.mark.parametrize(
-    "tags",
-    [
-        {"source_tag": "<2de>", "target_tag": "<2fr>"},
-        {"source_tag": "<2fr>", "target_tag": "<2de>", "source_eos": False},
+        (
+            BeamSearch(3, 1.0, length_formula="power", suppressed_ids=[9], min_length=3),
+            {"source_tag": "<2de>", "target_tag": "<2fr>"},
+        ),
+        (
+            GreedySearch(no_repeat_ngram_size=1),
+            {"source_tag": "<2fr>", "target_tag": "<2de>", "source_eos": False},
+        ),
     ],
 )
 def test_the_translation_is_the_translators_with_its_tags_its_ends_and_its_search(search, tags):
