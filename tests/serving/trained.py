@@ -13,6 +13,7 @@ from keras_transformer.serving import Translator
 from keras_transformer.text import CharacterTokenizer, SymbolTokenizer, translation_dataset
 
 LETTERS = "abcdefg"
+EPOCHS = 12
 OPTIONS = {
     "search": BeamSearch(beam_size=3, length_penalty=0.6),
     "max_length": 12,
@@ -97,7 +98,6 @@ def learned(train_tokenizers, written=str):
     names = ["vocab_size"] if len(tokenizers) == 1 else ["source_vocab_size", "target_vocab_size"]
     sizes = {name: t.vocab_size for name, t in zip(names, tokenizers, strict=True)}
     model = Transformer(**sizes, num_layers=1, d_model=32, num_heads=2, d_ff=64, dropout=0.0)
-    model.compile(keras.optimizers.Adam(5e-3), MaskedCrossentropy(), jit_compile=False)
     data = translation_dataset(
         sources,
         targets,
@@ -108,5 +108,8 @@ def learned(train_tokenizers, written=str):
         seed=1,
         verbose=False,
     )
-    model.fit(data, epochs=9, shuffle=False, verbose=0)
+    # A rate that falls: with a constant one the rounding of a processor decides how good it ends.
+    rate = keras.optimizers.schedules.CosineDecay(0.01, EPOCHS * len(data))
+    model.compile(keras.optimizers.Adam(rate), MaskedCrossentropy(), jit_compile=False)
+    model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0)
     return Translator(model, *tokenizers, **OPTIONS, jit_compile=False)
