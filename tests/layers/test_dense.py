@@ -38,6 +38,20 @@ def test_it_is_the_layer_applied(name, policy):
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_in_columns_computes_what_it_did(name):
+    make, shape = LAYERS[name]
+    dense, inputs = make(), ops.convert_to_tensor(normal(1, *shape))
+    dense.build(shape)
+    randomise(dense)
+    before = [array(run(inputs)) for run in (dense, dense.step)]
+    kernel = dense.kernel.shape
+    dense.put_in_columns()
+    assert tuple(dense.kernel.shape) != tuple(kernel)
+    for run, expected in zip((dense, dense.step), before, strict=True):
+        np.testing.assert_allclose(array(run(inputs)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_a_quantized_layer_multiplies_in_its_own_way(name):
     make, shape = LAYERS[name]
     dense = make()
