@@ -65,7 +65,7 @@ def new_directory(path: str | PathLike[str]) -> Iterator[str]:
     """Gives a scratch folder, which becomes `path` in one step when the block ends well.
 
     The folder is beside `path`, in the same file system, so the last step is one atomic rename.
-    Its name is not a number, so no server loads it.
+    Its name is that of `path` between a dot and a hyphen, and no number: so no server loads it.
 
     Raises:
         ValueError: when something is at `path`.
@@ -73,8 +73,9 @@ def new_directory(path: str | PathLike[str]) -> Iterator[str]:
     path = os.path.abspath(os.fspath(path))
     if os.path.exists(path):
         raise ValueError(f"`path` must not exist yet. Received: path={path!r}")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(path))
+    parent, name = os.path.split(path)
+    os.makedirs(parent, exist_ok=True)
+    scratch = tempfile.mkdtemp(prefix=f".{name.lstrip('.')}-", dir=parent)
     try:
         written = os.path.join(scratch, "new")
         os.mkdir(written)
